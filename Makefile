@@ -1,0 +1,65 @@
+# One way to do each job; `make help` lists them. Every target installs what it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV_VERSION := 0.13.7
+UV := UV_LINK_MODE=hardlink $(BIN)/uv
+TESTS ?= tests
+PYTEST_FLAGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench docs clean native lock format
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.ready native ## Virtual environment, locked packages, native libraries, Debian packages of the test bed
+	@$(BIN)/python -m testbed packages
+
+demo: $(VENV)/.ready native ## The product's main job on simulated GPUs
+	@$(BIN)/baton doctor
+
+test: setup ## All tests; those on a real Kubernetes are skipped, with one line, where it cannot be had
+	@$(BIN)/python -m testbed build
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) $(TESTS)
+
+lint: $(VENV)/.ready ## Format, lint, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(VENV)/.ready ## Rewrite the sources in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup ## Side-by-side measurements, each a ratio against a named baseline
+	$(BIN)/python -m bench
+
+docs: $(VENV)/.ready ## The documentation as a site in ./site
+	$(BIN)/zensical build --clean
+
+native: $(VENV)/.ready ## Compile the C libraries
+	@$(BIN)/python native/build.py > /dev/null
+
+lock: $(VENV)/.ready ## Resolve the newest allowed packages into requirements.lock
+	$(UV) pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
+		--no-emit-index-url --all-extras --group dev --output-file requirements.lock pyproject.toml
+
+clean: ## Remove everything that was built here (not the cache of compiled Kubernetes programs)
+	rm -rf $(VENV) build dist site src/baton/_native .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "baton: $(PYTHON) is older than 3.11; set PYTHON to a newer one" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+		|| { [ "$$(id -u)" = 0 ] && apt-get install -y -qq python3-venv > /dev/null; } \
+		|| { echo "baton: $(PYTHON) has no venv module; install it (Debian: apt-get install python3-venv)" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+$(VENV)/.ready: requirements.lock pyproject.toml hatch_build.py | $(BIN)/uv
+	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@

@@ -1,0 +1,97 @@
+"""Compiles the C libraries: the only list of what is built from which sources with which flags.
+
+Used by the wheel's build hook, by `make native`, and by the tests that want a sanitizer build
+(`python native/build.py --out DIR --sanitize address`). A library is compiled again only when one of its
+sources, its headers or the flags have changed.
+"""
+
+import argparse
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+NATIVE = Path(__file__).resolve().parent
+
+_WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wstrict-prototypes", "-Wno-unused-parameter"]
+_COMMON = ["-std=gnu11", "-O2", "-g1", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", *_WARNINGS]
+
+
+@dataclass(frozen=True)
+class Library:
+    """One shared library: its file name below the output folder, its source folder, and what is special."""
+
+    output: str
+    folder: str
+    flags: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+
+LIBRARIES = (Library("libbaton.so", "hook", libraries=("-ldl",)),)
+
+
+class BuildError(SystemExit):
+    """One sentence; the process that builds ends with it."""
+
+
+def compiler() -> str:
+    """The C compiler to use: $CC, else the first of cc, gcc, clang that is there."""
+    wanted = shlex.split(os.environ.get("CC", ""))
+    candidates = wanted[:1] or ["cc", "gcc", "clang"]
+    for name in candidates:
+        found = shutil.which(name)
+        if found:
+            return found
+    raise BuildError(
+        f"baton: no C compiler found (tried {", ".join(candidates)}); install one (Debian: apt-get install gcc libc6-dev) or set CC"
+    )
+
+
+def build(out: Path, sanitize: str = "") -> list[Path]:
+    """Compile every library that is out of date into `out`; return their paths."""
+    return [_compile(library, out, sanitize) for library in LIBRARIES]
+
+
+def _compile(library: Library, out: Path, sanitize: str) -> Path:
+    folder = NATIVE / library.folder
+    sources = sorted(p for p in folder.glob("*.c") if p.name not in library.exclude)
+    target = out / library.output
+    flags = [*_COMMON, *library.flags]
+    if sanitize:
+        flags += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-O1"]
+    soname = f"-Wl,-soname,{Path(library.output).name}"
+    command = [compiler(), *flags, soname, "-o", str(target), *map(str, sources), *library.libraries]
+    digest = hashlib.sha256("\0".join(command).encode())
+    for path in sorted([*sources, *folder.glob("*.h"), *folder.glob("*.map")]):
+        digest.update(path.read_bytes())
+    stamp = target.with_name(f".{target.name}.stamp")
+    if target.exists() and stamp.exists() and stamp.read_text() == digest.hexdigest():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = target.with_name(f".{target.name}.{os.getpid()}")
+    command[command.index("-o") + 1] = str(fresh)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+    if done.returncode != 0:
+        fresh.unlink(missing_ok=True)
+        raise BuildError(f"{done.stderr}baton: compiling {library.output} failed with {Path(command[0]).name}")
+    fresh.replace(target)  # a running program keeps the old file
+    stamp.write_text(digest.hexdigest())
+    return target
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--out", type=Path, default=NATIVE.parent / "src" / "baton" / "_native")
+    parser.add_argument("--sanitize", default="", help="address, undefined, thread, or a comma list of them")
+    arguments = parser.parse_args()
+    for path in build(arguments.out, arguments.sanitize):
+        sys.stdout.write(f"{path}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""`baton doctor`: what this machine has of all that Baton can use, each finding with its remedy.
+
+A finding is `ok`, `absent` (an optional part is not here, and what that means) or `broken` (something is here and
+does not work). Only `broken` makes the exit code 1: a laptop without a cluster is a healthy laptop.
+"""
+
+import ctypes
+import enum
+import http.client
+import os
+import shutil
+import ssl
+import urllib.parse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import typer
+
+from baton.cli.output import Format, FormatOption, QuietOption, command_app, write_data, write_table
+from baton.cli.version import hook_version
+from baton.errors import BatonError
+
+if TYPE_CHECKING:
+    from baton.kube.kubeconfig import Access
+
+app = command_app()
+
+_PROBE_TIMEOUT_S = 3.0
+_KUBELET = Path("/var/lib/kubelet")
+
+
+class Verdict(enum.StrEnum):
+    """How a finding stands."""
+
+    OK = "ok"
+    ABSENT = "absent"
+    BROKEN = "broken"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that was looked at."""
+
+    check: str
+    verdict: Verdict
+    detail: str
+    remedy: str = ""
+
+
+def check_compiler() -> Finding:
+    """A C compiler is needed only to build from source."""
+    for name in ("cc", "gcc", "clang"):
+        if path := shutil.which(name):
+            return Finding("compiler", Verdict.OK, path)
+    return Finding(
+        "compiler",
+        Verdict.ABSENT,
+        "no cc, gcc or clang on PATH; an installed Baton does not need one, a checkout does",
+        "apt-get install gcc libc6-dev",
+    )
+
+
+def check_hook() -> Finding:
+    """The preload library that shares a GPU between processes."""
+    version = hook_version()
+    if version is None:
+        return Finding(
+            "hook",
+            Verdict.BROKEN,
+            "libbaton.so is missing or does not load",
+            "reinstall Baton, or `make native`",
+        )
+    return Finding("hook", Verdict.OK, f"libbaton.so {version}")
+
+
+def check_gpus() -> Finding:
+    """NVML tells of real GPUs; the simulated driver answers the same calls."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return Finding(
+            "gpus",
+            Verdict.ABSENT,
+            "libnvidia-ml.so.1 does not load: no NVIDIA driver on this machine",
+            "install the NVIDIA driver; without a GPU, use simulated ones",
+        )
+    code = nvml.nvmlInit_v2()
+    if code != 0:
+        return Finding(
+            "gpus",
+            Verdict.BROKEN,
+            f"nvmlInit_v2 failed with code {code}",
+            "run nvidia-smi: the driver says what is wrong",
+        )
+    count = ctypes.c_uint()
+    nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
+    nvml.nvmlShutdown()
+    return Finding("gpus", Verdict.OK, f"{count.value} GPU{'s' if count.value != 1 else ''} through NVML")
+
+
+def check_cluster() -> Finding:
+    """The cluster that the kubeconfig names answers and knows its version."""
+    from baton.kube import kubeconfig
+
+    if not any(path.is_file() for path in kubeconfig.default_paths()) and "KUBECONFIG" not in os.environ:
+        return Finding(
+            "cluster",
+            Verdict.ABSENT,
+            "no kubeconfig; fine on a machine of its own",
+            "set KUBECONFIG to use a cluster",
+        )
+    try:
+        access = kubeconfig.load()
+    except BatonError as error:
+        return Finding("cluster", Verdict.BROKEN, str(error), "correct the kubeconfig")
+    if access.exec_command:
+        return Finding("cluster", Verdict.OK, f"{access.server} (credentials by {access.exec_command[0]}, not tried)")
+    try:
+        version = _server_version(access)
+    except (OSError, http.client.HTTPException, msgspec.DecodeError, ssl.SSLError) as error:
+        return Finding(
+            "cluster",
+            Verdict.BROKEN,
+            f"{access.server} does not answer: {error}",
+            "check the server, the network, the certificates",
+        )
+    return Finding("cluster", Verdict.OK, f"{access.server} runs Kubernetes {version}")
+
+
+def _server_version(access: "Access") -> str:
+    url = urllib.parse.urlsplit(access.server)
+    connection: http.client.HTTPConnection
+    if context := access.ssl_context():
+        connection = http.client.HTTPSConnection(url.netloc, timeout=_PROBE_TIMEOUT_S, context=context)
+    else:
+        connection = http.client.HTTPConnection(url.netloc, timeout=_PROBE_TIMEOUT_S)
+    headers = {"Authorization": f"Bearer {access.token}"} if access.token else {}
+    try:
+        connection.request("GET", f"{url.path}/version", headers=headers)
+        response = connection.getresponse()
+        body = response.read()
+        if response.status != http.HTTPStatus.OK:
+            raise http.client.HTTPException(f"HTTP {response.status} {response.reason}")
+        return str(msgspec.json.decode(body)["gitVersion"])
+    finally:
+        connection.close()
+
+
+def check_kubelet() -> Finding:
+    """The directories through which a node agent meets kubelet."""
+    if not _KUBELET.is_dir():
+        return Finding(
+            "kubelet",
+            Verdict.ABSENT,
+            f"{_KUBELET} does not exist: not a Kubernetes node",
+            "run the agent on the nodes",
+        )
+    missing = [name for name in ("device-plugins", "pod-resources") if not (_KUBELET / name / "kubelet.sock").exists()]
+    if missing:
+        return Finding(
+            "kubelet",
+            Verdict.BROKEN,
+            f"no kubelet.sock in {', '.join(str(_KUBELET / name) for name in missing)}",
+            "start kubelet",
+        )
+    return Finding("kubelet", Verdict.OK, f"sockets under {_KUBELET}")
+
+
+CHECKS: tuple[Callable[[], Finding], ...] = (
+    check_compiler,
+    check_hook,
+    check_gpus,
+    check_cluster,
+    check_kubelet,
+)
+
+_COLOURS = {Verdict.OK: "green", Verdict.ABSENT: "yellow", Verdict.BROKEN: "red"}
+
+
+@app.command()
+def doctor(output: FormatOption = Format.TABLE, quiet: QuietOption = False) -> None:
+    """Check this machine for all that Baton needs, with remedies.
+
+    Exits with 1 when something is broken; an absent optional part is not an error. --quiet lists only what is broken.
+    """
+    from rich.markup import escape
+
+    findings = [check() for check in CHECKS]
+    shown = [finding for finding in findings if not quiet or finding.verdict is Verdict.BROKEN]
+    if output is not Format.TABLE:
+        write_data(shown, output)
+    elif shown:
+        write_table(
+            ("check", "verdict", "detail", "remedy"),
+            (
+                (
+                    f.check,
+                    f"[{_COLOURS[f.verdict]}]{f.verdict}[/]",
+                    escape(f.detail),
+                    escape(f.remedy) if f.verdict is not Verdict.OK else "",
+                )
+                for f in shown
+            ),
+        )
+    raise typer.Exit(int(any(finding.verdict is Verdict.BROKEN for finding in findings)))

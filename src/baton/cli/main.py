@@ -1,0 +1,106 @@
+"""The `baton` command: a table of sub-commands, each imported only when it is called.
+
+`baton --help` must cost next to nothing, so the table carries each command's one-line help and the module
+is loaded when its command runs or completes. A module exposes `app` (a `typer.Typer`): with one command in it,
+that is the command; with several, they become its sub-commands.
+"""
+
+import difflib
+import importlib
+import os
+import signal
+import sys
+from typing import Any, NamedTuple
+
+import typer
+from typer._click.exceptions import ClickException
+from typer._click.exceptions import UsageError as ClickUsageError
+from typer.core import TyperCommand, TyperGroup
+
+from baton.cli.output import command_app
+from baton.errors import BatonError, UsageError
+
+
+class Entry(NamedTuple):
+    """One line of the table: where the command lives, what it is for, under which heading it is listed."""
+
+    module: str
+    help: str
+    panel: str
+
+
+_ABOUT = "About this installation"
+
+COMMANDS: dict[str, Entry] = {
+    "doctor": Entry("baton.cli.doctor", "Check this machine for all that Baton needs, with remedies.", _ABOUT),
+    "version": Entry("baton.cli.version", "Show the version of Baton and of its native libraries.", _ABOUT),
+}
+
+
+class LazyGroup(TyperGroup):
+    """Lists commands from the table; imports a command's module only to run or complete it."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # typer's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  # typer's signature
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        return TyperCommand(cmd_name, help=entry.help, rich_help_panel=entry.panel, callback=lambda: None)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  # typer's signature
+        for panel in dict.fromkeys(entry.panel for entry in COMMANDS.values()):
+            with formatter.section(panel):
+                formatter.write_dl([(name, e.help) for name, e in COMMANDS.items() if e.panel == panel])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(COMMANDS)}"
+            raise UsageError(f"no command {args[0]!r}; {hint}")
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None and name in COMMANDS:
+            module = importlib.import_module(COMMANDS[name].module)
+            command = typer.main.get_command(module.app)
+            command.name = name
+        return name, command, rest
+
+
+app = command_app(
+    cls=LazyGroup,
+    name="baton",
+    help="GPU sharing and GPU scheduling, on Kubernetes or on one machine without it.",
+    invoke_without_command=True,
+    add_completion=True,
+)
+
+
+@app.callback()
+def _root(context: typer.Context) -> None:
+    """GPU sharing and GPU scheduling, on Kubernetes or on one machine without it."""
+    if context.invoked_subcommand is None:
+        sys.stdout.write(context.get_help() + "\n")
+
+
+def main() -> None:
+    """The entry point: an error that the user can act on becomes one sentence on stderr and an exit code."""
+    try:
+        sys.exit(app(standalone_mode=False, prog_name="baton") or 0)
+    except ClickException as error:
+        where = error.ctx.command_path if isinstance(error, ClickUsageError) and error.ctx else "baton"
+        sys.stderr.write(f"{where}: {error.format_message().rstrip('.')}; see `{where} --help`\n")
+        sys.exit(error.exit_code)
+    except BatonError as error:
+        sys.stderr.write(f"baton: {error}\n")
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(128 + signal.SIGINT)
+    except BrokenPipeError:
+        # The reader went away (`baton … | head`): that is its right, not our error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""Kubeconfig files: which API server, and who we are to it.
+
+Follows kubectl's rules for finding the file (`$KUBECONFIG`, a list whose first file that names a thing wins;
+else `~/.kube/config`) and for relative paths (relative to the file that holds them).
+"""
+
+import base64
+import os
+import ssl
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from baton.errors import BatonError
+
+
+class KubeconfigError(BatonError):
+    """The kubeconfig cannot be used; the sentence names the file and the field."""
+
+
+class Access(msgspec.Struct, frozen=True):
+    """One usable way to an API server: what a kubeconfig context comes down to."""
+
+    context: str
+    server: str
+    namespace: str = "default"
+    ca_data: bytes | None = None
+    insecure_skip_tls_verify: bool = False
+    tls_server_name: str | None = None
+    client_certificate: bytes | None = None
+    client_key: bytes | None = None
+    token: str | None = None
+    exec_command: tuple[str, ...] = ()
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """TLS as this access asks for it; None for a plain http server."""
+        if not self.server.startswith("https:"):
+            return None
+        context = ssl.create_default_context(cadata=self.ca_data.decode() if self.ca_data else None)
+        if self.insecure_skip_tls_verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if self.client_certificate and self.client_key:
+            # The ssl module loads key pairs from files only; the private directory lives for the call.
+            with tempfile.TemporaryDirectory() as folder:
+                certificate, key = Path(folder, "crt"), Path(folder, "key")
+                certificate.write_bytes(self.client_certificate)
+                key.touch(mode=0o600)
+                key.write_bytes(self.client_key)
+                context.load_cert_chain(certificate, key)
+        return context
+
+
+def default_paths() -> list[Path]:
+    """The files kubectl would read, in order; they need not exist."""
+    listed = os.environ.get("KUBECONFIG")
+    if listed:
+        return [Path(part) for part in listed.split(os.pathsep) if part]
+    return [Path.home() / ".kube" / "config"]
+
+
+def load(paths: list[Path] | None = None, context: str | None = None) -> Access:
+    """Read the kubeconfig and settle on one context (the current one unless named)."""
+    files = [path for path in (paths or default_paths()) if path.is_file()]
+    if not files:
+        raise KubeconfigError(
+            f"no kubeconfig at {', '.join(map(str, paths or default_paths()))}; set KUBECONFIG or copy one there"
+        )
+    merged = _Merged([(path, _read(path)) for path in files])
+    name = context or merged.current_context()
+    spec = merged.find("contexts", "context", name)[1]
+    home, cluster = merged.find("clusters", "cluster", _text(spec, "cluster", f"context {name}"))
+    user_home, user = merged.find("users", "user", spec["user"]) if spec.get("user") else (home, {})
+    exec_section = user.get("exec") or {}
+    return Access(
+        context=name,
+        server=_text(cluster, "server", f"cluster {spec['cluster']}").rstrip("/"),
+        namespace=spec.get("namespace") or "default",
+        ca_data=_blob(home, cluster, "certificate-authority"),
+        insecure_skip_tls_verify=bool(cluster.get("insecure-skip-tls-verify")),
+        tls_server_name=cluster.get("tls-server-name"),
+        client_certificate=_blob(user_home, user, "client-certificate"),
+        client_key=_blob(user_home, user, "client-key"),
+        token=_token(user_home, user),
+        exec_command=(exec_section["command"], *exec_section.get("args", [])) if exec_section else (),
+    )
+
+
+class _Merged:
+    """Several kubeconfig files seen as one: the first file that names a thing wins."""
+
+    def __init__(self, files: list[tuple[Path, dict[str, Any]]]) -> None:
+        self.files = files
+
+    def current_context(self) -> str:
+        for _, content in self.files:
+            if content.get("current-context"):
+                return str(content["current-context"])
+        paths = ", ".join(str(path) for path, _ in self.files)
+        raise KubeconfigError(f"{paths}: current-context is not set; run `kubectl config use-context NAME`")
+
+    def find(self, section: str, body: str, name: str) -> tuple[Path, dict[str, Any]]:
+        known: list[str] = []
+        for path, content in self.files:
+            for item in content.get(section) or []:
+                if item.get("name") == name:
+                    return path.parent, item.get(body) or {}
+                known.append(str(item.get("name")))
+        paths = ", ".join(str(path) for path, _ in self.files)
+        raise KubeconfigError(f"{paths}: {section} has no {name!r}; it has {', '.join(known) or 'nothing'}")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise KubeconfigError(f"{path}: cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        raise KubeconfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        raise KubeconfigError(f"{path}: expected a mapping with clusters, contexts and users")
+    return content
+
+
+def _text(section: dict[str, Any], field: str, where: str) -> str:
+    value = section.get(field)
+    if not isinstance(value, str) or not value:
+        raise KubeconfigError(f"kubeconfig {where}: {field} must be a non-empty string, got {value!r}")
+    return value
+
+
+def _blob(home: Path, section: dict[str, Any], field: str) -> bytes | None:
+    """A certificate or key: inline base64 in `FIELD-data`, or the file named by `FIELD`."""
+    if data := section.get(f"{field}-data"):
+        try:
+            return base64.b64decode(str(data), validate=True)
+        except ValueError:
+            raise KubeconfigError(f"kubeconfig: {field}-data is not valid base64") from None
+    if section.get(field):
+        path = home / str(section[field])
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise KubeconfigError(f"kubeconfig: {field} {path} cannot be read: {error.strerror}") from None
+    return None
+
+
+def _token(home: Path, user: dict[str, Any]) -> str | None:
+    if token := user.get("token"):
+        return str(token)
+    data = _blob(home, {"token": user.get("tokenFile")}, "token") if user.get("tokenFile") else None
+    return data.decode().strip() if data else None

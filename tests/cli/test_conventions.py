@@ -1,0 +1,83 @@
+"""What a user may rely on whatever the command: help, errors, exit codes, formats."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from baton.cli.main import COMMANDS
+
+
+def baton(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "baton.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", **environment},
+    )
+
+
+def test_no_arguments_show_the_help() -> None:
+    shown = baton()
+    assert shown.returncode == 0
+    assert shown.stdout == baton("--help").stdout
+    for name in COMMANDS:
+        assert name in shown.stdout
+
+
+def test_an_unknown_command_is_one_sentence_with_a_hint() -> None:
+    shown = baton("docter")
+    assert shown.returncode == 2
+    assert shown.stdout == ""
+    assert shown.stderr == "baton: no command 'docter'; did you mean 'doctor'?\n"
+
+
+def test_an_unknown_option_names_the_command() -> None:
+    shown = baton("version", "--frob")
+    assert shown.returncode == 2
+    assert shown.stderr.count("\n") == 1
+    assert shown.stderr.startswith("baton version: No such option: --frob")
+
+
+def test_a_bad_format_lists_the_allowed_ones() -> None:
+    shown = baton("version", "-o", "xml")
+    assert shown.returncode == 2
+    assert "'table', 'json', 'yaml'" in shown.stderr
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_has_help_of_its_own(name: str) -> None:
+    shown = baton(name, "--help")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith(f"Usage: baton {name}")
+
+
+def test_json_and_yaml_say_the_same() -> None:
+    as_json = json.loads(baton("version", "-o", "json").stdout)
+    as_yaml = yaml.safe_load(baton("version", "-o", "yaml").stdout)
+    assert as_json == as_yaml
+    assert as_json["hook"]
+
+
+def test_no_colours_without_a_terminal() -> None:
+    assert "\x1b" not in baton("doctor").stdout
+
+
+def test_help_imports_no_command() -> None:
+    """The budget of 250 ms CPU holds because nothing heavy is imported; this is what would break it."""
+    probe = "import sys; sys.argv = ['baton']; import baton.cli.main as m\ntry:\n m.main()\nexcept SystemExit: pass\n"
+    shown = subprocess.run(
+        [sys.executable, "-c", probe + "print('modules:', *sys.modules)"], capture_output=True, text=True, check=True
+    )
+    loaded = set(shown.stdout.partition("modules:")[2].split())
+    heavy = {
+        "rich",
+        "aiohttp",
+        "numpy",
+        "yaml",
+        "grpc",
+        *(entry.module for entry in COMMANDS.values()),
+    }
+    assert not loaded & heavy
