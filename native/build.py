@@ -47,8 +47,9 @@ def compiler() -> str:
         found = shutil.which(name)
         if found:
             return found
+    tried = ", ".join(candidates)
     raise BuildError(
-        f"baton: no C compiler found (tried {", ".join(candidates)}); install one (Debian: apt-get install gcc libc6-dev) or set CC"
+        f"baton: no C compiler found (tried {tried}); install one (Debian: apt-get install gcc libc6-dev) or set CC"
     )
 
 
