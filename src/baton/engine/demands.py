@@ -108,7 +108,8 @@ class Needs:
         self.request: Vector = resources.vector(amounts.items())
         self.charge: Vector = charged
         """What a queue is charged: the request and what it takes of the cards, by the names quotas use."""
-        self.places: list[int] = [int(place) for place in np.flatnonzero(self.request)]
+        self.places: list[int] = [resources.position(name) for name in sorted(amounts)]
+        """Positions in the order of names: sums over them must not depend on which name was seen first."""
         self.charge_places: npt.NDArray[np.intp] = np.flatnonzero(charged)
         self.ruled = spec.card_rules != CardRules()
         self.worldly = bool(
