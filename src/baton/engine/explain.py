@@ -16,7 +16,7 @@ from baton.engine.jobs import Job, Status, Task
 from baton.engine.nodes import NodeView
 from baton.engine.objects import CardKind, GroupPhase, QueueState
 from baton.engine.resources import CPU, MEMORY
-from baton.engine.room import suitable_cards
+from baton.engine.room import fitting_cards
 from baton.engine.session import Session
 from baton.engine.signatures import Key
 from baton.engine.verdicts import Cause, NearestFit, NodeReason, Verdict
@@ -165,20 +165,7 @@ class Explainer:
         return tuple(fits)
 
     def _fitting_cards(self, task: Task, demand: Demand, view: NodeView) -> Array:
-        ledger = view.ledger
-        fixed = view.column(ledger.fixed) if ledger.any_fixed else None
-        fitting = ledger.fits(
-            demand,
-            view.card_usage(),
-            view.card_capacity(),
-            view.column(ledger.physical_mib),
-            view.column(ledger.kinds),
-            fixed,
-        )
-        suitable = suitable_cards(task, view)
-        if suitable is not None:
-            fitting &= suitable
-        result: Array = fitting.sum(axis=0)
+        result: Array = fitting_cards(task, demand, view).sum(axis=0)
         return result
 
     def _missing(self, task: Task, view: NodeView, row: int) -> tuple[str, ...]:
