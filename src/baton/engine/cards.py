@@ -35,7 +35,8 @@ class Stage(IntEnum):
     PROMISED = 2
 
 
-_PLANES = {Stage.HELD: slice(0, 2), Stage.LEAVING: slice(0, 1), Stage.PROMISED: slice(1, 2)}
+_PLANES = (slice(0, 2), slice(0, 1), slice(1, 2))
+"""By stage."""
 
 
 class Grant(NamedTuple):
@@ -259,17 +260,17 @@ class CardLedger(Columns):
 
         The usage is [quantities, cards, states]; state 0 is the present one. Nothing is changed.
         """
+        present = self.usage[FUTURE, :, :, row]
+        if not plan.demands or not steps:
+            found = [NOTHING] * steps if not plan.demands else []
+            return found, np.repeat(present[:, :, np.newaxis], len(found) + 1, axis=2)
         cards = _RowCards(self, row, FUTURE, order, allowed, None)
-        states = [cards.usage()]
-        found: list[Assignment] = []
-        while len(found) < steps:
-            assignment = cards.assign(plan) if plan.demands else NOTHING
-            if assignment is None:
-                break
-            cards.take(assignment)
-            found.append(assignment)
-            states.append(cards.usage())
-        return found, np.array(states, dtype=np.int32).transpose(1, 2, 0)
+        found = cards.assign_repeatedly(plan, steps)
+        change = np.zeros((5, self.cards_per_node, len(found) + 1), dtype=np.int32)
+        for step, assignment in enumerate(found, start=1):
+            for position, memory, share, slots, exclusive in assignment.charges:
+                change[:, position, step] = (memory, share, slots, exclusive, 1)
+        return found, present[:, :, np.newaxis] + change.cumsum(axis=2, dtype=np.int32)
 
     def assignment_of(self, row: int, grants: Iterable[CardGrant], plan: CardPlan) -> Assignment:
         """Rebuild what a running pod holds from the grants it was bound with; cards that are gone are skipped."""
@@ -372,8 +373,25 @@ class _RowCards:
         self.allowed = allowed
         self.scores = scores
 
-    def usage(self) -> list[list[int]]:
-        return [self.memory[:], self.share[:], self.slots[:], self.exclusive[:], self.claims[:]]
+    def assign_repeatedly(self, plan: CardPlan, steps: int) -> list[Assignment]:
+        """One assignment after the other, each taken before the next, until there is no room or `steps` are found."""
+        demand = plan.demands[0]
+        if len(plan.demands) == 1 and demand.init is None and demand.exclusive:
+            # Empty cards stay as they are until taken, so their order holds for all steps.
+            ordered = self._candidates(demand, {}, ())
+            number = min(steps, len(ordered) // demand.cards)
+            return [
+                self._granted(demand, ordered[step * demand.cards : (step + 1) * demand.cards])
+                for step in range(number)
+            ]
+        found: list[Assignment] = []
+        while len(found) < steps:
+            assignment = self.assign(plan)
+            if assignment is None:
+                break
+            self.take(assignment)
+            found.append(assignment)
+        return found
 
     def take(self, assignment: Assignment) -> None:
         for position, memory, share, slots, exclusive in assignment.charges:
@@ -386,15 +404,12 @@ class _RowCards:
     def assign(self, plan: CardPlan) -> Assignment | None:
         if len(plan.demands) == 1 and plan.demands[0].init is None:
             chosen = self._choose(plan.demands[0], {}, ())
-            if chosen is None:
-                return None
-            charges, grants = [], []
-            for position in chosen:
-                charge = self._charge(plan.demands[0], position)
-                charges.append(charge)
-                grants.append(self._grant(plan.demands[0], charge))
-            return Assignment(tuple(charges), tuple(grants))
+            return None if chosen is None else self._granted(plan.demands[0], chosen)
         return self._assign_phases(plan)
+
+    def _granted(self, demand: Demand, positions: Sequence[int]) -> Assignment:
+        charges = tuple([self._charge(demand, position) for position in positions])
+        return Assignment(charges, tuple([self._grant(demand, charge) for charge in charges]))
 
     def _assign_phases(self, plan: CardPlan) -> Assignment | None:
         main = [demand for demand in plan.demands if demand.init is None]

@@ -178,6 +178,11 @@ class ClusterState:
         table = self.table
         before, from_row = task.status, task.row
         request = task.needs.request
+        if from_row < 0 and row < 0:
+            task.status = status
+            if task.job is not None and before is not status:
+                self._recount(task.job, task, before, status)
+            return
         leaves_row = from_row >= 0 and (row != from_row or before not in ON_NODE)
         if leaves_row:
             self.placed.remove(task)
