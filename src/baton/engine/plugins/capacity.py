@@ -120,7 +120,7 @@ class CapacityPlugin(Plugin[CapacityArguments]):
         return chosen
 
     def _over(self, name: QueueName, allocated: Vector, reclaimer: Task, victim: Task) -> bool:
-        """What `deserved` does not mention is not limited by it; a queue that deserves nothing is over in everything."""
+        """What `deserved` does not mention is not limited by it; a queue without any is over in everything."""
         deserved = self._deserved[name]
         best_effort = not deserved.any()
         relevant = [
