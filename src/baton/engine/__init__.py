@@ -1,0 +1,1 @@
+"""The scheduler's mind: pure decisions, no I/O, no clock."""
