@@ -1,0 +1,12 @@
+"""What a cycle does, in the order the configuration lists it."""
+
+from collections.abc import Callable, Mapping
+
+from baton.engine.actions.allocate import allocate
+from baton.engine.actions.enqueue import enqueue
+from baton.engine.session import Session
+
+ACTIONS: Mapping[str, Callable[[Session], None]] = {
+    "enqueue": enqueue,
+    "allocate": allocate,
+}

@@ -1,0 +1,156 @@
+"""Place pending tasks: queue by queue, job by job, task by task, and keep a job's placements only if its gang is ready.
+
+After every job the order of queues and jobs is looked at again, because shares have changed. A gang that is ready keeps
+going with its surplus tasks only while it is still the first in order.
+"""
+
+import heapq
+from typing import Any
+
+from baton.engine.jobs import Job, QueueShare, Status, Task
+from baton.engine.objects import GroupPhase, QueueState
+from baton.engine.session import Session
+from baton.engine.verdicts import Cause
+
+
+class _Lane:
+    """The jobs of one queue, best first."""
+
+    def __init__(self, session: Session, queue: QueueShare) -> None:
+        self.queue = queue
+        self.strict = queue.queue.dequeue_strategy == "fifo"
+        self._session = session
+        self._heap: list[tuple[Any, str, Job]] = []
+        self._waiting: dict[str, list[Task]] = {}
+
+    def waiting(self, job: Job) -> list[Task]:
+        """The job's tasks in reverse order, sorted once per session."""
+        tasks = self._waiting.get(job.key)
+        if tasks is None:
+            tasks = [task for task in job.pending.values() if not task.needs.best_effort]
+            tasks.sort(key=self._session.task_key, reverse=True)
+            self._waiting[job.key] = tasks
+        return tasks
+
+    def hold_back(self) -> None:
+        """Nothing behind a job that does not fit may pass it."""
+        for _, _, job in self._heap:
+            self._session.blocked[job.key] = (Cause.HELD_BACK, None)
+        self._heap.clear()
+
+    def overused(self) -> None:
+        for _, _, job in self._heap:
+            self._session.blocked.setdefault(job.key, (Cause.QUEUE_OVERUSED, None))
+        self._heap.clear()
+
+    def add(self, job: Job) -> None:
+        heapq.heappush(self._heap, (self._session.job_key(job), job.key, job))
+
+    def pop(self) -> Job:
+        return heapq.heappop(self._heap)[2]
+
+    def leads(self, job: Job) -> bool:
+        """Whether this job is still before everything that waits here."""
+        return not self._heap or self._session.job_key(job) <= self._heap[0][0]
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+
+def allocate(session: Session) -> None:
+    """The action. Best-effort tasks are left to backfill."""
+    promote = "enqueue" not in session.framework.configuration.actions
+    lanes: dict[str, _Lane] = {}
+    for job in list(session.state.active.values()):
+        if promote and job.phase is GroupPhase.PENDING:
+            session.set_phase(job, GroupPhase.INQUEUE)
+        reason = _not_now(session, job)
+        if reason is not None:
+            session.blocked.setdefault(job.key, (reason, None))
+            continue
+        assert job.queue is not None
+        lane = lanes.get(job.queue.name)
+        if lane is None:
+            lane = lanes[job.queue.name] = _Lane(session, job.queue)
+        lane.add(job)
+    order = [(session.queue_key(lane.queue), name) for name, lane in lanes.items()]
+    heapq.heapify(order)
+    while order:
+        _, name = heapq.heappop(order)
+        lane = lanes[name]
+        if session.overused(lane.queue):
+            lane.overused()
+            continue
+        job = lane.pop()
+        while True:
+            reason = session.may_start(job)
+            if reason is not None:
+                session.blocked[job.key] = (Cause.HELD_BACK, None)
+                again = False
+            else:
+                again = _allocate_job(session, lane.queue, job, lane.waiting(job))
+            if not again and lane.strict and job.pending and not job.is_ready():
+                lane.hold_back()
+            ahead = again and lane.leads(job) and (not order or session.queue_key(lane.queue) <= order[0][0])
+            if not ahead or session.overused(lane.queue):
+                break
+        if again:
+            lane.add(job)
+        if lane:
+            heapq.heappush(order, (session.queue_key(lane.queue), name))
+
+
+def _not_now(session: Session, job: Job) -> str | None:
+    """Why the job is not looked at in this cycle at all."""
+    if job.queue is None:
+        return Cause.NO_QUEUE
+    if not job.pending:
+        return Cause.GATED if job.counts[Status.GATED] else Cause.NOT_ADMITTED
+    if job.queue.queue.state is not QueueState.OPEN and job.phase is GroupPhase.PENDING:
+        return Cause.QUEUE_CLOSED
+    if job.phase is GroupPhase.PENDING:
+        return Cause.NOT_ADMITTED
+    if session.job_valid(job) is not None:
+        return Cause.NOT_VALID
+    return None
+
+
+def _allocate_job(session: Session, queue: QueueShare, job: Job, waiting: list[Task]) -> bool:
+    """Try the job up to a ready gang; true when it is ready and has more tasks to place.
+
+    `waiting` has the job's tasks, the next one last; what was tried is taken off.
+    """
+    statement = session.statement()
+    stuck: Task | None = None
+    cause = Cause.NODES
+    refused: set[int] = set()
+    ready = False
+    while waiting and not ready:
+        task = waiting.pop()
+        if task.needs.number in refused or task.status is not Status.PENDING:
+            continue
+        if not session.allocatable(queue, task):
+            stuck, cause = stuck or task, Cause.QUEUE_SHARE if stuck is None else cause
+            refused.add(task.needs.number)
+            continue
+        placement = session.find(task)
+        if placement is None:
+            stuck = stuck or task
+            refused.add(task.needs.number)
+            continue
+        statement.place(task, placement)
+        ready = session.job_ready(job)
+    if ready or (statement.allocated and session.job_ready(job)):
+        statement.commit()
+        session.blocked.pop(job.key, None)
+    elif session.job_pipelined(job) and (statement.pipelined or statement.allocated):
+        statement.keep_promises()
+        session.blocked[job.key] = (Cause.PIPELINED, stuck)
+    else:
+        session.placeable[job.key] = len(statement.allocated) + len(statement.pipelined)
+        statement.discard()
+        session.blocked[job.key] = (cause, stuck)
+        return False
+    if stuck is not None:
+        session.blocked[job.key] = (cause, stuck)
+    return ready and bool(waiting)

@@ -1,0 +1,40 @@
+"""Admit waiting jobs: a PodGroup in phase Pending becomes Inqueue when every vote allows it.
+
+This is the gate before pods are made, so a cluster is not flooded with pods that cannot run.
+"""
+
+import heapq
+from typing import Any
+
+from baton.engine.jobs import Job
+from baton.engine.objects import GroupPhase, QueueState
+from baton.engine.session import Session
+from baton.engine.verdicts import Cause
+
+
+def enqueue(session: Session) -> None:
+    lanes: dict[str, list[tuple[Any, str, Job]]] = {}
+    for job in session.state.active.values():
+        if job.phase is not GroupPhase.PENDING:
+            continue
+        if job.queue is None:
+            session.blocked[job.key] = (Cause.NO_QUEUE, None)
+        elif job.queue.queue.state is not QueueState.OPEN:
+            session.blocked[job.key] = (Cause.QUEUE_CLOSED, None)
+        else:
+            lanes.setdefault(job.queue.name, []).append((session.job_key(job), job.key, job))
+    queues = session.state.queues
+    order = [(session.queue_key(share), name) for name, share in queues.items() if name in lanes]
+    heapq.heapify(order)
+    for lane in lanes.values():
+        heapq.heapify(lane)
+    while order:
+        _, name = heapq.heappop(order)
+        lane = lanes[name]
+        job = heapq.heappop(lane)[2]
+        if job.group.min_resources is None or session.job_enqueueable(job):
+            session.enqueue(job)
+        else:
+            session.blocked[job.key] = (Cause.NOT_ADMITTED, None)
+        if lane:
+            heapq.heappush(order, (session.queue_key(queues[job.group.queue]), name))

@@ -1,0 +1,186 @@
+"""Counts of placed pods by selector and topology domain: what pod affinity, anti-affinity and spread are answered from.
+
+One `TermCounts` per distinct (selector, namespaces, topology key), with a number per value of that node label, so a
+question about all nodes is one array lookup. A card is a domain as well (`CARD_DOMAIN`), which gives affinity and
+anti-affinity down to the card. Pods of one namespace with the same values of the labels that any selector mentions
+match the same terms, so matching is remembered per such class.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from baton.engine.jobs import ON_NODE, Task
+from baton.engine.nodes import NodeTable
+from baton.engine.objects import AffinityTerm, LabelSelector, PodKey, PodSpec
+
+CARD_DOMAIN = "baton.dev/card"
+HARD_AFFINITY_WEIGHT = 1
+
+TermKey = tuple[LabelSelector, tuple[str, ...], LabelSelector | None, str]
+LabelClass = tuple[str, tuple[tuple[str, str], ...]]
+
+
+class TermCounts:
+    """How many placed pods (or owners of the term) each domain has; domain 0 is "no such label"."""
+
+    def __init__(self) -> None:
+        self.by_domain: npt.NDArray[np.int64] = np.zeros(16, dtype=np.int64)
+        self.total = 0
+
+    def add(self, domain: int, amount: int) -> None:
+        if domain <= 0:
+            return
+        if domain >= len(self.by_domain):
+            self.by_domain = np.concatenate([self.by_domain, np.zeros(max(domain, len(self.by_domain)), np.int64)])
+        self.by_domain[domain] += amount
+        self.total += amount
+
+    def at(self, domains: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        top = int(domains.max(initial=0))
+        if top >= len(self.by_domain):
+            self.by_domain = np.concatenate([self.by_domain, np.zeros(top + 1, np.int64)])
+        return self.by_domain[domains]
+
+
+class PlacedPods:
+    """The index; `add` and `remove` follow every placement."""
+
+    def __init__(self, table: NodeTable) -> None:
+        self.table = table
+        self.namespace_labels: dict[str, dict[str, str]] = {}
+        self.selector_keys: set[str] = set()
+        self.epoch = 0
+        """Grows when the set of label keys or terms does: label classes of pods are then stale."""
+        self._matching: dict[TermKey, TermCounts] = {}
+        self._owning: dict[tuple[TermKey, str], TermCounts] = {}
+        self._matches_of: dict[LabelClass, list[tuple[TermKey, TermCounts]]] = {}
+        self._cards_of: dict[PodKey, tuple[int, ...]] = {}
+
+    def label_class(self, task: Task) -> LabelClass:
+        keys = self.selector_keys
+        if not keys and not self._matching:
+            return ("", ())
+        return (task.pod.namespace, tuple(sorted(item for item in task.pod.labels if item[0] in keys)))
+
+    def watch_labels(self, keys: Iterable[str]) -> None:
+        """Selectors may mention these keys from now on."""
+        fresh = set(keys) - self.selector_keys
+        if fresh:
+            self.selector_keys |= fresh
+            self._matches_of.clear()
+            self.epoch += 1
+
+    def term_key(self, term: AffinityTerm, namespace: str) -> TermKey:
+        namespaces = term.namespaces
+        if not namespaces and term.namespace_selector is None:
+            namespaces = (namespace,)
+        return (term.selector, tuple(sorted(namespaces)), term.namespace_selector, term.topology_key)
+
+    def matching(self, key: TermKey) -> TermCounts:
+        """Counts of placed pods that the term selects; a term seen for the first time is counted over all pods."""
+        counts = self._matching.get(key)
+        if counts is None:
+            self.watch_labels(key[0].keys())
+            counts = self._matching[key] = TermCounts()
+            self._matches_of.clear()
+            self.epoch += 1
+            for tasks in self.table.tasks:
+                for task in tasks.values():
+                    if self.selects(key, *self.label_class(task)):
+                        for domain in self._domains(key[3], task):
+                            counts.add(domain, 1)
+        return counts
+
+    def owning(self, role: str) -> list[tuple[TermKey, TermCounts]]:
+        """Terms that placed pods carry in this role (`anti`, `affinity`, `prefer`, `avoid`), with their domains."""
+        return [(key, counts) for (key, kind), counts in self._owning.items() if kind == role and counts.total]
+
+    def concerns(self, task: Task) -> bool:
+        """Whether any placed pod has a term that selects this task."""
+        if not self._owning:
+            return False
+        label_class = self.label_class(task)
+        return any(counts.total and self.selects(key, *label_class) for (key, _), counts in self._owning.items())
+
+    def selects(self, key: TermKey, namespace: str, labels: tuple[tuple[str, str], ...]) -> bool:
+        selector, namespaces, namespace_selector, _ = key
+        if namespace not in namespaces and not (
+            namespace_selector is not None and namespace_selector.matches(self.namespace_labels.get(namespace, {}))
+        ):
+            return False
+        return selector.matches(dict(labels))
+
+    def add(self, task: Task) -> None:
+        self._count(task, 1)
+
+    def remove(self, task: Task) -> None:
+        self._count(task, -1)
+        self._cards_of.pop(task.key, None)
+
+    def forget_namespaces(self) -> None:
+        """Namespace labels changed: everything that selects namespaces is counted anew."""
+        stale = [key for key in self._matching if key[2] is not None]
+        for key in stale:
+            del self._matching[key]
+        self._matches_of.clear()
+        self.epoch += 1
+
+    def learn(self, spec: PodSpec, namespace: str) -> None:
+        """Know a spec's terms before any of its pods is placed, so that counting starts early."""
+        terms = [
+            *spec.affinity,
+            *spec.anti_affinity,
+            *(item.term for item in spec.preferred_affinity),
+            *(item.term for item in spec.preferred_anti_affinity),
+        ]
+        for term in terms:
+            self.matching(self.term_key(term, namespace))
+        for constraint in spec.spread:
+            self.matching((constraint.selector, (namespace,), None, constraint.topology_key))
+        for selector in (*spec.card_rules.with_pods, *spec.card_rules.without_pods):
+            self.matching((selector, (namespace,), None, CARD_DOMAIN))
+
+    def _count(self, task: Task, amount: int) -> None:
+        if self._matching:
+            label_class = self.label_class(task)
+            matches = self._matches_of.get(label_class)
+            if matches is None:
+                matches = [item for item in self._matching.items() if self.selects(item[0], *label_class)]
+                self._matches_of[label_class] = matches
+            for key, counts in matches:
+                for domain in self._domains(key[3], task, leaving=amount < 0):
+                    counts.add(domain, amount)
+        spec = task.needs.spec
+        if spec.anti_affinity or spec.affinity or spec.preferred_affinity or spec.preferred_anti_affinity:
+            self._count_owner(task, spec, amount)
+
+    def _count_owner(self, task: Task, spec: PodSpec, amount: int) -> None:
+        namespace = task.pod.namespace
+        weighted = [
+            *((term, "anti", 1) for term in spec.anti_affinity),
+            *((term, "affinity", HARD_AFFINITY_WEIGHT) for term in spec.affinity),
+            *((item.term, "prefer", item.weight) for item in spec.preferred_affinity),
+            *((item.term, "avoid", item.weight) for item in spec.preferred_anti_affinity),
+        ]
+        for term, role, weight in weighted:
+            key = self.term_key(term, namespace)
+            self.watch_labels(term.selector.keys())
+            counts = self._owning.setdefault((key, role), TermCounts())
+            for domain in self._domains(term.topology_key, task):
+                counts.add(domain, amount * weight)
+
+    def _domains(self, topology_key: str, task: Task, *, leaving: bool = False) -> tuple[int, ...]:
+        if topology_key != CARD_DOMAIN:
+            return (int(self.table.label_column(topology_key)[task.row]),)
+        if leaving:
+            return self._cards_of.get(task.key, ())
+        holding = self.table.ledger.holders.get(task.key)
+        if holding is None or task.status not in ON_NODE:
+            return ()
+        numbers = tuple(
+            int(self.table.ledger.number[position, holding.row]) for position, *_ in holding.assignment.charges
+        )
+        self._cards_of[task.key] = numbers
+        return numbers

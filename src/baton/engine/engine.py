@@ -1,0 +1,67 @@
+"""The front of the engine: events in, plans and explanations out.
+
+    engine = Engine(configured("simple"))
+    engine.apply([NodeChanged(node), QueueChanged(queue), PodChanged(pod)])
+    plan = engine.schedule(now_s)
+
+A plan is assumed to happen: the next cycle counts its bindings and evictions. When one does not happen, say so with
+`BindFailed` or `EvictFailed`; when it does, the cluster's own events confirm it and change nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from baton.engine.actions import ACTIONS
+from baton.engine.configuration import Configuration
+from baton.engine.events import Event
+from baton.engine.framework import Framework
+from baton.engine.plan import Plan
+from baton.engine.plugin import Plugin
+from baton.engine.plugins import BUILT_IN
+from baton.engine.session import Session
+from baton.engine.signatures import SignatureCache
+from baton.engine.state import ClusterState
+
+
+class Engine:
+    """One cluster, one configuration."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        catalogue: Mapping[str, type[Plugin[Any]]] = BUILT_IN,
+        memory_overcommit: float = 1.0,
+        share_overcommit: float = 1.0,
+    ) -> None:
+        self._catalogue = catalogue
+        self.state = ClusterState(memory_overcommit=memory_overcommit, share_overcommit=share_overcommit)
+        self.framework = Framework(configuration, catalogue)
+        self._cache = SignatureCache(self.state)
+
+    def configure(self, configuration: Configuration) -> None:
+        """Go on with another configuration; the state stays."""
+        self.framework = Framework(configuration, self._catalogue)
+        self._cache = SignatureCache(self.state)
+
+    def apply(self, events: Iterable[Event]) -> None:
+        self.state.apply(events)
+
+    def schedule(self, now_s: float) -> Plan:
+        """Run the configured actions once."""
+        session = self.session(now_s)
+        for action in self.framework.configuration.actions:
+            ACTIONS[action](session)
+        session.close()
+        return Plan(
+            now_s=now_s,
+            bindings=tuple(session.bindings),
+            evictions=tuple(session.evictions),
+            nominations=tuple(session.nominations),
+            phases=tuple(session.phases.values()),
+            verdicts=tuple(session.verdicts.values()),
+        )
+
+    def session(self, now_s: float) -> Session:
+        """An open session, for questions and for tests; close it before the next event."""
+        return Session(self.state, self.framework, self._cache, now_s)

@@ -1,0 +1,115 @@
+"""What can happen to the cluster, as values.
+
+An adapter turns watch events into these; `Engine.apply` takes them in any order (a pod may arrive before its node or
+its group) and any number of times: applying the same event twice changes nothing.
+"""
+
+import msgspec
+
+from baton.engine.objects import (
+    Budget,
+    GroupKey,
+    Namespace,
+    Node,
+    NodeName,
+    Pod,
+    PodGroup,
+    PodKey,
+    Queue,
+    QueueName,
+    Quota,
+)
+
+
+class NodeChanged(msgspec.Struct, frozen=True, tag=True):
+    """A node was added or changed."""
+
+    node: Node
+
+
+class NodeRemoved(msgspec.Struct, frozen=True, tag=True):
+    name: NodeName
+
+
+class PodChanged(msgspec.Struct, frozen=True, tag=True):
+    """A pod was added or changed."""
+
+    pod: Pod
+
+
+class PodRemoved(msgspec.Struct, frozen=True, tag=True):
+    key: PodKey
+
+
+class GroupChanged(msgspec.Struct, frozen=True, tag=True):
+    group: PodGroup
+
+
+class GroupRemoved(msgspec.Struct, frozen=True, tag=True):
+    key: GroupKey
+
+
+class QueueChanged(msgspec.Struct, frozen=True, tag=True):
+    queue: Queue
+
+
+class QueueRemoved(msgspec.Struct, frozen=True, tag=True):
+    name: QueueName
+
+
+class QuotaChanged(msgspec.Struct, frozen=True, tag=True):
+    quota: Quota
+
+
+class QuotaRemoved(msgspec.Struct, frozen=True, tag=True):
+    namespace: str
+    name: str
+
+
+class BudgetChanged(msgspec.Struct, frozen=True, tag=True):
+    budget: Budget
+
+
+class BudgetRemoved(msgspec.Struct, frozen=True, tag=True):
+    namespace: str
+    name: str
+
+
+class NamespaceChanged(msgspec.Struct, frozen=True, tag=True):
+    namespace: Namespace
+
+
+class NamespaceRemoved(msgspec.Struct, frozen=True, tag=True):
+    name: str
+
+
+class BindFailed(msgspec.Struct, frozen=True, tag=True):
+    """A binding of an earlier plan was refused; the pod is pending again and gives its room back."""
+
+    key: PodKey
+
+
+class EvictFailed(msgspec.Struct, frozen=True, tag=True):
+    """An eviction of an earlier plan was refused; the pod runs on."""
+
+    key: PodKey
+
+
+Event = (
+    NodeChanged
+    | NodeRemoved
+    | PodChanged
+    | PodRemoved
+    | GroupChanged
+    | GroupRemoved
+    | QueueChanged
+    | QueueRemoved
+    | QuotaChanged
+    | QuotaRemoved
+    | BudgetChanged
+    | BudgetRemoved
+    | NamespaceChanged
+    | NamespaceRemoved
+    | BindFailed
+    | EvictFailed
+)

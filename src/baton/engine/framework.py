@@ -1,0 +1,77 @@
+"""The plugins of a configuration, made once and kept from session to session, arranged by hook and tier."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from baton.engine.configuration import FLAG_HOOKS, Configuration, PluginOption
+from baton.engine.objects import LabelSelector
+from baton.engine.plugin import Plugin, overrides
+
+AnyPlugin = Plugin[Any]
+
+HOOKS = (
+    "queue_key",
+    "job_key",
+    "task_key",
+    "filters",
+    "scores",
+    "world_filters",
+    "world_scores",
+    "card_scores",
+    "job_valid",
+    "job_ready",
+    "job_pipelined",
+    "job_enqueueable",
+    "job_enqueued",
+    "job_starving",
+    "overused",
+    "allocatable",
+    "preemptive",
+    "preemptable",
+    "reclaimable",
+    "victims",
+    "may_start",
+)
+
+
+class Framework:
+    """Who takes part in which hook."""
+
+    def __init__(self, configuration: Configuration, catalogue: Mapping[str, type[AnyPlugin]]) -> None:
+        self.configuration = configuration
+        self.action_arguments = dict(configuration.action_arguments)
+        self.plugins: list[AnyPlugin] = []
+        arranged: list[list[tuple[AnyPlugin, PluginOption]]] = []
+        for tier in configuration.tiers:
+            members = []
+            for option in tier:
+                plugin = catalogue[option.name](option.arguments, hierarchy=option.hierarchy)
+                self.plugins.append(plugin)
+                members.append((plugin, option))
+            arranged.append(members)
+        self._tiers: dict[str, list[list[AnyPlugin]]] = {
+            hook: [
+                [plugin for plugin, option in members if overrides(plugin, hook) and _enabled(option, hook)]
+                for members in arranged
+            ]
+            for hook in HOOKS
+        }
+        self._flat: dict[str, list[AnyPlugin]] = {
+            hook: [plugin for tier in tiers for plugin in tier] for hook, tiers in self._tiers.items()
+        }
+        self.card_exclusions: tuple[LabelSelector, ...] = tuple(
+            rule for plugin in self.plugins for rule in getattr(plugin, "card_exclusions", ())
+        )
+
+    def tiers(self, hook: str) -> Sequence[Sequence[AnyPlugin]]:
+        return self._tiers[hook]
+
+    def flat(self, hook: str) -> Sequence[AnyPlugin]:
+        return self._flat[hook]
+
+    def plugin(self, name: str) -> AnyPlugin | None:
+        return next((plugin for plugin in self.plugins if plugin.name == name), None)
+
+
+def _enabled(option: PluginOption, hook: str) -> bool:
+    return all(option.flags.get(flag, True) for flag, hooks in FLAG_HOOKS.items() if hook in hooks)

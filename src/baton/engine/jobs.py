@@ -1,0 +1,175 @@
+"""Tasks, jobs and queues as the engine keeps them between cycles: the values it was told, and running sums.
+
+A `Task` is one pod; a `Job` is a PodGroup with its tasks (a pod without a group is a job of one). Sums are kept by the
+state as tasks change status, so that opening a session costs nothing per running pod.
+"""
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from baton.engine.demands import Needs
+from baton.engine.objects import GroupKey, GroupPhase, NodeName, Pod, PodGroup, PodKey, Queue, QueueName
+from baton.engine.resources import ResourceNames, Vector, widened
+
+if TYPE_CHECKING:
+    from baton.engine.signatures import Signature
+
+
+class Status(IntEnum):
+    GATED = 0
+    PENDING = 1
+    PIPELINED = 2
+    ALLOCATED = 3
+    BINDING = 4
+    BOUND = 5
+    RUNNING = 6
+    RELEASING = 7
+    SUCCEEDED = 8
+    FAILED = 9
+    UNKNOWN = 10
+
+
+HELD = frozenset({Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING, Status.UNKNOWN})
+"""Takes room now and later; what a job and a queue are charged for."""
+ON_NODE = HELD | {Status.RELEASING, Status.PIPELINED}
+READY = frozenset({Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING, Status.SUCCEEDED})
+"""Counts towards a gang's minimum."""
+VALID = READY | {Status.PENDING, Status.PIPELINED}
+FINISHED = frozenset({Status.SUCCEEDED, Status.FAILED})
+
+
+class Task:
+    """One pod. `row` is the node's row or -1."""
+
+    __slots__ = (
+        "__weakref__",
+        "_signature",
+        "_signature_stamp",
+        "job",
+        "key",
+        "needs",
+        "nominated",
+        "pod",
+        "priority",
+        "row",
+        "status",
+    )
+
+    def __init__(self, pod: Pod, needs: Needs, job: "Job | None") -> None:
+        self.key: PodKey = pod.key
+        self.pod = pod
+        self.needs = needs
+        self.job = job
+        self.status = Status.PENDING
+        self.row = -1
+        self.priority = pod.priority
+        self.nominated: NodeName | None = None
+        self._signature: Signature | None = None
+        self._signature_stamp = (-1, -1)
+
+    def __repr__(self) -> str:
+        return f"<{self.key} {self.status.name}>"
+
+
+class Job:
+    """A PodGroup and its pods."""
+
+    def __init__(self, group: PodGroup, resources: ResourceNames, *, implicit: bool = False) -> None:
+        self.key: GroupKey = group.key
+        self.group = group
+        self.implicit = implicit
+        self.queue: QueueShare | None = None
+        self.tasks: dict[PodKey, Task] = {}
+        self.pending: dict[PodKey, Task] = {}
+        self.counts: list[int] = [0] * len(Status)
+        self.allocated: Vector = resources.zeros()
+        self.requested: Vector = resources.zeros()
+        """Charges of every task that is not finished."""
+        self.phase = group.phase
+        self.best_effort_pending = 0
+        self.last_start_s: float = 0.0
+
+    @property
+    def created_s(self) -> float:
+        return self.group.created_s
+
+    @property
+    def priority(self) -> int:
+        return self.group.priority
+
+    @property
+    def min_member(self) -> int:
+        return self.group.min_member
+
+    def ready_count(self) -> int:
+        counts = self.counts
+        running = counts[Status.ALLOCATED] + counts[Status.BINDING] + counts[Status.BOUND] + counts[Status.RUNNING]
+        return running + counts[Status.SUCCEEDED] + self.best_effort_pending
+
+    def pipelined_count(self) -> int:
+        return self.counts[Status.PIPELINED]
+
+    def valid_count(self) -> int:
+        return sum(self.counts[status] for status in VALID)
+
+    def role_counts(self, statuses: frozenset[Status]) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for task in self.tasks.values():
+            if task.status in statuses or (task.status is Status.PENDING and task.needs.best_effort):
+                counts[task.pod.role] = counts.get(task.pod.role, 0) + 1
+        return counts
+
+    def roles_met(self, statuses: frozenset[Status]) -> bool:
+        """minTaskMember, which only counts when the job's minimum covers the sum of the roles' minima."""
+        roles = self.group.min_role_members
+        if not roles or self.min_member < sum(minimum for _, minimum in roles):
+            return True
+        counts = self.role_counts(statuses)
+        return all(counts.get(role, 0) >= minimum for role, minimum in roles)
+
+    def is_ready(self) -> bool:
+        return self.ready_count() >= self.min_member and self.roles_met(READY)
+
+    def is_pipelined(self) -> bool:
+        return self.ready_count() + self.pipelined_count() >= self.min_member and self.roles_met(
+            READY | {Status.PIPELINED}
+        )
+
+    def is_pending_phase(self) -> bool:
+        return self.phase is GroupPhase.PENDING
+
+    def widen(self, width: int) -> None:
+        self.allocated = widened(self.allocated, width)
+        self.requested = widened(self.requested, width)
+
+    def __repr__(self) -> str:
+        return f"<job {self.key} ready {self.ready_count()}/{self.min_member}>"
+
+
+class QueueShare:
+    """A queue with the sums over its jobs and over its descendants' jobs."""
+
+    def __init__(self, queue: Queue, resources: ResourceNames) -> None:
+        self.name: QueueName = queue.name
+        self.queue = queue
+        self.jobs: dict[GroupKey, Job] = {}
+        self.parent: QueueShare | None = None
+        self.children: dict[QueueName, QueueShare] = {}
+        self.allocated: Vector = resources.zeros()
+        self.requested: Vector = resources.zeros()
+
+    def lineage(self) -> "list[QueueShare]":
+        """This queue and its ancestors."""
+        line: list[QueueShare] = []
+        queue: QueueShare | None = self
+        while queue is not None and queue not in line:
+            line.append(queue)
+            queue = queue.parent
+        return line
+
+    def widen(self, width: int) -> None:
+        self.allocated = widened(self.allocated, width)
+        self.requested = widened(self.requested, width)
+
+    def __repr__(self) -> str:
+        return f"<queue {self.name}>"

@@ -1,0 +1,391 @@
+"""What the engine is told about: nodes, cards, pods, groups, queues, quotas and budgets.
+
+These are our own frozen values, not Kubernetes JSON: an adapter translates once, and the engine, the simulator and
+a test literal share one vocabulary. Collections are tuples, so that a `PodSpec` can be hashed and equal specs of
+thousands of pods are kept once. Units: `cpu` in milli-cores, `memory` in bytes, every other resource in pieces; card
+memory in MiB; a card's computing power in thousandths (`share_milli`, 1000 = the whole card).
+"""
+
+from enum import StrEnum
+from typing import NewType
+
+import msgspec
+
+NodeName = NewType("NodeName", str)
+PodKey = NewType("PodKey", str)
+GroupKey = NewType("GroupKey", str)
+QueueName = NewType("QueueName", str)
+CardId = NewType("CardId", str)
+
+WHOLE_CARD_MILLI = 1000
+
+Pairs = tuple[tuple[str, str], ...]
+Amounts = tuple[tuple[str, int], ...]
+
+
+class CardKind(StrEnum):
+    """How a container asks for a card; a card serves the kinds that its node advertises."""
+
+    SLOT = "slot"
+    VGPU = "vgpu"
+    MEMORY = "gpu-memory"
+    WHOLE = "whole"
+    FRACTION = "fraction"
+
+
+ALL_KINDS = tuple(CardKind)
+KIND_BIT = {kind: 1 << position for position, kind in enumerate(CardKind)}
+
+
+class Card(msgspec.Struct, frozen=True, kw_only=True):
+    """One physical card, or one MIG instance (`fixed`: whoever gets it gets all of it)."""
+
+    id: CardId
+    memory_mib: int
+    share_milli: int = WHOLE_CARD_MILLI
+    slots: int = 1
+    model: str = ""
+    mode: str = ""
+    compute_capability: int = 0
+    """Major times ten plus minor: 8.6 is 86."""
+    healthy: bool = True
+    serves: tuple[CardKind, ...] = ALL_KINDS
+    fixed: bool = False
+    parent: CardId | None = None
+    numa: int = -1
+    links: tuple[tuple[CardId, int], ...] = ()
+    """Bandwidth class to other cards of the node; higher is closer."""
+    utilisation_percent: float = 0.0
+    memory_used_percent: float = 0.0
+    temperature_c: float = 0.0
+    power_percent: float = 0.0
+
+
+class Taint(msgspec.Struct, frozen=True):
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+class Toleration(msgspec.Struct, frozen=True, kw_only=True):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+    def tolerates(self, taint: Taint) -> bool:
+        if self.effect and self.effect != taint.effect:
+            return False
+        if self.key and self.key != taint.key:
+            return False
+        if self.operator == "Exists":
+            return True
+        return bool(self.key) and self.value == taint.value
+
+
+class Requirement(msgspec.Struct, frozen=True):
+    """One match expression: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class NodeTerm(msgspec.Struct, frozen=True):
+    """All expressions hold; `names` is the metadata.name field selector."""
+
+    expressions: tuple[Requirement, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+class PreferredNodeTerm(msgspec.Struct, frozen=True):
+    weight: int
+    term: NodeTerm
+
+
+class LabelSelector(msgspec.Struct, frozen=True):
+    """Selects every object when empty, as in Kubernetes."""
+
+    labels: Pairs = ()
+    expressions: tuple[Requirement, ...] = ()
+
+    def matches(self, labels: dict[str, str]) -> bool:
+        if any(labels.get(key) != value for key, value in self.labels):
+            return False
+        return all(requirement_holds(item, labels.get(item.key)) for item in self.expressions)
+
+    def keys(self) -> tuple[str, ...]:
+        return (*(key for key, _ in self.labels), *(item.key for item in self.expressions))
+
+
+class AffinityTerm(msgspec.Struct, frozen=True, kw_only=True):
+    """Pods near or away from the pods that `selector` selects. No namespaces at all means the pod's own."""
+
+    selector: LabelSelector
+    topology_key: str
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+
+
+class PreferredAffinityTerm(msgspec.Struct, frozen=True):
+    weight: int
+    term: AffinityTerm
+
+
+class SpreadConstraint(msgspec.Struct, frozen=True, kw_only=True):
+    selector: LabelSelector
+    topology_key: str
+    max_skew: int = 1
+    required: bool = True
+    min_domains: int = 1
+
+
+class CardRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What one container asks of each of `count` distinct cards.
+
+    Memory and percentage both zero mean: all the memory of a `vgpu` card, none of any other. `share_milli` is the part
+    of the computing power (`vgpu-cores` times ten, or the milli-GPU of a trace).
+    """
+
+    kind: CardKind
+    count: int = 1
+    memory_mib: int = 0
+    memory_percent: int = 0
+    share_milli: int = 0
+
+
+class ContainerRole(StrEnum):
+    APP = "app"
+    INIT = "init"
+    SIDECAR = "sidecar"
+    """An init container that keeps running: restartPolicy Always."""
+
+
+class Container(msgspec.Struct, frozen=True, kw_only=True):
+    name: str = "main"
+    requests: Amounts = ()
+    cards: tuple[CardRequest, ...] = ()
+    role: ContainerRole = ContainerRole.APP
+
+
+class CardRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Which cards a pod may use, and beside whom."""
+
+    models: tuple[str, ...] = ()
+    """Case-insensitive parts of the model name; when given, `not_models` is not looked at."""
+    not_models: tuple[str, ...] = ()
+    ids: tuple[CardId, ...] = ()
+    not_ids: tuple[CardId, ...] = ()
+    mode: str = ""
+    min_memory_mib: int = 0
+    min_compute_capability: int = 0
+    with_pods: tuple[LabelSelector, ...] = ()
+    """Card affinity: only on a card that already holds a pod so labelled."""
+    without_pods: tuple[LabelSelector, ...] = ()
+    """Card anti-affinity: never on a card that holds a pod so labelled."""
+    spread_group: bool = False
+    """Two pods of one group never share a card."""
+
+
+class PodSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides where a pod may go; equal specs are kept once."""
+
+    containers: tuple[Container, ...] = ()
+    overhead: Amounts = ()
+    node_selector: Pairs = ()
+    node_terms: tuple[NodeTerm, ...] = ()
+    """Required node affinity: one of these terms holds."""
+    preferred_node_terms: tuple[PreferredNodeTerm, ...] = ()
+    volume_terms: tuple[tuple[NodeTerm, ...], ...] = ()
+    """Node affinity of each bound volume: in each, one term holds."""
+    tolerations: tuple[Toleration, ...] = ()
+    affinity: tuple[AffinityTerm, ...] = ()
+    anti_affinity: tuple[AffinityTerm, ...] = ()
+    preferred_affinity: tuple[PreferredAffinityTerm, ...] = ()
+    preferred_anti_affinity: tuple[PreferredAffinityTerm, ...] = ()
+    spread: tuple[SpreadConstraint, ...] = ()
+    host_ports: tuple[tuple[str, str, int], ...] = ()
+    """(host address, protocol, port)."""
+    images: tuple[str, ...] = ()
+    card_rules: CardRules = CardRules()
+    revocable_zone: str = ""
+
+
+class PodPhase(StrEnum):
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+class CardGrant(msgspec.Struct, frozen=True):
+    """One card of one container, with what was charged for it."""
+
+    container: str
+    card: CardId
+    kind: CardKind
+    memory_mib: int
+    share_milli: int
+
+
+class Pod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod as the cluster knows it. `key` is `namespace/name`."""
+
+    key: PodKey
+    spec: PodSpec
+    uid: str = ""
+    labels: Pairs = ()
+    group: GroupKey | None = None
+    role: str = ""
+    """The task of the job that this pod is a replica of (minTaskMember counts by it)."""
+    index: int = 0
+    queue: QueueName | None = None
+    """Only read for a pod without a group."""
+    priority: int = 0
+    preemptable: bool = True
+    can_preempt: bool = True
+    """False for preemptionPolicy Never."""
+    phase: PodPhase = PodPhase.PENDING
+    node: NodeName | None = None
+    cards: tuple[CardGrant, ...] = ()
+    deleting: bool = False
+    gated: bool = False
+    ours: bool = True
+    """False: another scheduler's pod; it takes room and is never placed or evicted by us."""
+    critical: bool = False
+    """A system-cluster-critical or system-node-critical class."""
+    created_s: float = 0.0
+    started_s: float | None = None
+    cooldown_s: float = 0.0
+
+    @property
+    def namespace(self) -> str:
+        return self.key.partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        return self.key.partition("/")[2]
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    name: NodeName
+    allocatable: Amounts
+    cards: tuple[Card, ...] = ()
+    labels: Pairs = ()
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    ready: bool = True
+    images: tuple[tuple[str, int], ...] = ()
+    """(image, bytes)."""
+    cpu_used_percent: float = 0.0
+    memory_used_percent: float = 0.0
+
+
+class GroupPhase(StrEnum):
+    PENDING = "Pending"
+    INQUEUE = "Inqueue"
+    RUNNING = "Running"
+    UNKNOWN = "Unknown"
+    COMPLETED = "Completed"
+
+
+class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A job in the scheduler's eyes: the pods that start together."""
+
+    key: GroupKey
+    queue: QueueName = QueueName("default")
+    min_member: int = 1
+    min_role_members: tuple[tuple[str, int], ...] = ()
+    min_resources: Amounts | None = None
+    priority: int = 0
+    phase: GroupPhase = GroupPhase.PENDING
+    created_s: float = 0.0
+    uid: str = ""
+    sla_waiting_s: float | None = None
+    expected_duration_s: float | None = None
+    attained_gpu_s: float = 0.0
+    """Service already received (for least-attained-service order)."""
+    budget_min_available: str = ""
+    """Job disruption budget of the tdm plugin: a number or a percentage, empty for none."""
+    budget_max_unavailable: str = ""
+    topology_affinity: tuple[tuple[str, ...], ...] = ()
+    topology_anti_affinity: tuple[tuple[str, ...], ...] = ()
+    topology_order: tuple[str, ...] = ()
+
+    @property
+    def namespace(self) -> str:
+        return self.key.partition("/")[0]
+
+
+class QueueState(StrEnum):
+    OPEN = "Open"
+    CLOSED = "Closed"
+    CLOSING = "Closing"
+    UNKNOWN = "Unknown"
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    name: QueueName
+    weight: int = 1
+    capability: Amounts = ()
+    deserved: Amounts = ()
+    guarantee: Amounts = ()
+    parent: QueueName | None = None
+    reclaimable: bool = True
+    priority: int = 0
+    state: QueueState = QueueState.OPEN
+    dequeue_strategy: str = "traverse"
+    """`fifo`: a job that does not fit holds back every later job of the queue."""
+    created_s: float = 0.0
+    node_groups: tuple[str, ...] = ()
+    preferred_node_groups: tuple[str, ...] = ()
+    excluded_node_groups: tuple[str, ...] = ()
+    avoided_node_groups: tuple[str, ...] = ()
+    hierarchy: str = ""
+    """The volcano.sh/hierarchy annotation, `root/a/b`."""
+    hierarchy_weights: str = ""
+
+
+class Quota(msgspec.Struct, frozen=True, kw_only=True):
+    """A namespace's ResourceQuota: hard limits and what is used, by resource name as requested."""
+
+    namespace: str
+    name: str
+    hard: Amounts
+    used: Amounts = ()
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """A PodDisruptionBudget, with the number of disruptions it still allows."""
+
+    namespace: str
+    name: str
+    selector: LabelSelector
+    disruptions_allowed: int
+
+
+class Namespace(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    labels: Pairs = ()
+    weight: int = 1
+
+
+def requirement_holds(requirement: Requirement, value: str | None) -> bool:
+    """One match expression against one label value (None: the label is absent)."""
+    operator = requirement.operator
+    if operator == "In":
+        return value is not None and value in requirement.values
+    if operator == "NotIn":
+        return value is None or value not in requirement.values
+    if operator == "Exists":
+        return value is not None
+    if operator == "DoesNotExist":
+        return value is None
+    if operator in ("Gt", "Lt") and value is not None and requirement.values:
+        try:
+            have, bound = int(value), int(requirement.values[0])
+        except ValueError:
+            return False
+        return have > bound if operator == "Gt" else have < bound
+    return False

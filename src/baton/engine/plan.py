@@ -1,0 +1,44 @@
+"""What a session decided, as values: the adapter carries it out and nothing else."""
+
+import msgspec
+
+from baton.engine.objects import CardGrant, GroupKey, GroupPhase, NodeName, PodKey
+from baton.engine.verdicts import Verdict
+
+
+class Binding(msgspec.Struct, frozen=True):
+    """Put the pod on the node, with these cards."""
+
+    pod: PodKey
+    node: NodeName
+    cards: tuple[CardGrant, ...] = ()
+
+
+class Eviction(msgspec.Struct, frozen=True):
+    pod: PodKey
+    node: NodeName
+    reason: str
+    for_pod: PodKey | None = None
+    """Whom it makes room for."""
+
+
+class Nomination(msgspec.Struct, frozen=True):
+    """The pod will go to this node once evicted pods are gone."""
+
+    pod: PodKey
+    node: NodeName
+
+
+class PhaseChange(msgspec.Struct, frozen=True):
+    group: GroupKey
+    phase: GroupPhase
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    now_s: float
+    bindings: tuple[Binding, ...] = ()
+    evictions: tuple[Eviction, ...] = ()
+    nominations: tuple[Nomination, ...] = ()
+    phases: tuple[PhaseChange, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    """One per job that is left waiting."""

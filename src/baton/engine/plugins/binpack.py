@@ -1,0 +1,55 @@
+"""Fill nodes up: a node scores by how full it is once the task is on it."""
+
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+
+from baton.engine.columns import Floats
+from baton.engine.jobs import Task
+from baton.engine.nodes import NodeView
+from baton.engine.plugin import MAX_SCORE, Plugin
+from baton.engine.resources import CPU, MEMORY
+
+
+class BinpackArguments(msgspec.Struct, frozen=True):
+    weight: int = msgspec.field(default=1, name="binpack.weight")
+    """Multiplies the score, 0 to 100 for one unit."""
+    cpu: int = msgspec.field(default=1, name="binpack.cpu")
+    memory: int = msgspec.field(default=1, name="binpack.memory")
+    resources: str = msgspec.field(default="", name="binpack.resources")
+    """Comma list of further resource names that count."""
+    by_resource: dict[str, int] = msgspec.field(default_factory=dict, name="binpack.resources.*")
+    """binpack.resources.NAME: weight of that resource, 1 when it is listed without one."""
+
+
+class BinpackPlugin(Plugin[BinpackArguments]):
+    name = "binpack"
+    arguments_type = BinpackArguments
+    argument_prefixes: ClassVar[dict[str, str]] = {"binpack.resources.": "by_resource"}
+
+    def scores(self, task: Task, nodes: NodeView) -> Floats | None:
+        arguments = self.arguments
+        if not arguments.weight:
+            return None
+        weights = self._weights(nodes)
+        total, weight_sum = np.zeros(nodes.size), 0
+        for place in task.needs.places:
+            weight = weights.get(place, 0)
+            if not weight:
+                continue
+            capacity = nodes.allocatable(place)
+            after = nodes.used(place) + task.needs.request[place]
+            total += weight * (after / np.maximum(capacity, 1))
+            weight_sum += weight
+        if not weight_sum:
+            return None
+        return total * (MAX_SCORE * arguments.weight / weight_sum)
+
+    def _weights(self, nodes: NodeView) -> dict[int, int]:
+        position = nodes.table.resources.position
+        weights = {CPU: self.arguments.cpu, MEMORY: self.arguments.memory}
+        listed = [name.strip() for name in self.arguments.resources.split(",") if name.strip()]
+        for name in listed:
+            weights[position(name)] = self.arguments.by_resource.get(name, 1)
+        return weights

@@ -1,0 +1,97 @@
+"""Cards as a resource of their own: which sharing modes are on, and whether to fill cards or to spread over them.
+
+That a card is never over-committed is the ledger's business and cannot be configured. This plugin scores nodes by how
+the cards would look after placement, and orders the cards inside a node by the same policy. Where Volcano needs an
+explicit weight before a policy has any effect, here a policy without a weight counts with weight 1; a weight of 0 in
+the file switches node scoring off and leaves the order of cards.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from baton.engine.cards import CLAIMS, EXCLUSIVE, MEMORY, SHARE
+from baton.engine.columns import Floats
+from baton.engine.jobs import Task
+from baton.engine.nodes import NodeView
+from baton.engine.objects import LabelSelector
+from baton.engine.plugin import MAX_SCORE, Plugin
+from baton.engine.room import suitable_cards
+
+POLICIES = ("binpack", "spread")
+
+
+class DeviceShareArguments(msgspec.Struct, frozen=True):
+    gpu_sharing: bool = msgspec.field(default=False, name="deviceshare.GPUSharingEnable")
+    gpu_number: bool = msgspec.field(default=False, name="deviceshare.GPUNumberEnable")
+    vgpu: bool = msgspec.field(default=False, name="deviceshare.VGPUEnable")
+    node_lock: bool = msgspec.field(default=False, name="deviceshare.NodeLockEnable")
+    """Accepted for compatibility; the ledger is transactional and needs no lock on the node."""
+    policy: str = msgspec.field(default="", name="deviceshare.SchedulePolicy")
+    weight: int | None = msgspec.field(default=None, name="deviceshare.ScheduleWeight")
+    geometries_name: str = msgspec.field(default="volcano-vgpu-device-config", name="deviceshare.KnownGeometriesCMName")
+    geometries_namespace: str = msgspec.field(default="kube-system", name="deviceshare.KnownGeometriesCMNamespace")
+    exclusive_rules: list[dict[str, str]] = msgspec.field(default_factory=list, name="deviceshare.GPUExclusiveRules")
+    """Pods that match the same rule never share a card."""
+    mindcluster: bool = msgspec.field(default=False, name="deviceshare.AscendMindClusterVNPUEnable")
+    hami_npu: bool = msgspec.field(default=False, name="deviceshare.AscendHAMiVNPUEnable")
+
+    def problems(self) -> Iterator[str]:
+        if self.gpu_sharing and self.gpu_number:
+            yield "deviceshare.GPUSharingEnable and deviceshare.GPUNumberEnable are both true; keep one of the two"
+        if self.vgpu and (self.gpu_sharing or self.gpu_number):
+            yield "deviceshare.VGPUEnable is true together with legacy sharing; keep one of the two"
+
+
+class DeviceSharePlugin(Plugin[DeviceShareArguments]):
+    name = "deviceshare"
+    arguments_type = DeviceShareArguments
+
+    def __init__(self, arguments: DeviceShareArguments, *, hierarchy: bool = False) -> None:
+        super().__init__(arguments, hierarchy=hierarchy)
+        self.card_order = arguments.policy if arguments.policy in POLICIES else ""
+        self.weight = 1 if arguments.weight is None else arguments.weight
+        self.card_exclusions = tuple(LabelSelector(tuple(sorted(rule.items()))) for rule in arguments.exclusive_rules)
+
+    def scores(self, task: Task, nodes: NodeView) -> Floats | None:
+        if not self.card_order or not self.weight or not task.needs.cards.demands:
+            return None
+        total = np.zeros(nodes.size)
+        cards_wanted = 0
+        for demand in task.needs.cards.demands:
+            if demand.init is not None:
+                continue
+            total += self._demand_score(task, demand, nodes)
+            cards_wanted += demand.cards
+        return total * (MAX_SCORE * self.weight / max(cards_wanted, 1))
+
+    def _demand_score(self, task: Task, demand: Any, nodes: NodeView) -> Floats:
+        """Sum over the cards that would be granted: how full (binpack) or how empty (spread) they are."""
+        ledger = nodes.ledger
+        usage, capacity = nodes.card_usage(), nodes.card_capacity()
+        fixed = nodes.column(ledger.fixed) if ledger.any_fixed else None
+        physical = nodes.column(ledger.physical_mib)
+        fitting = ledger.fits(demand, usage, capacity, physical, nodes.column(ledger.kinds), fixed)
+        suitable = suitable_cards(task, nodes)
+        if suitable is not None:
+            fitting &= suitable
+        if self.card_order == "spread":
+            value = np.where(usage[CLAIMS] == 0, 1.0, 1.0 / (1.0 + usage[CLAIMS]))
+        else:
+            need = demand.memory_need(physical)
+            after = usage[MEMORY] + (0 if need is None else need)
+            by_memory = np.minimum(after / np.maximum(capacity[MEMORY], 1), 1.0)
+            by_share = np.minimum((usage[SHARE] + demand.share_milli) / np.maximum(capacity[SHARE], 1), 1.0)
+            value = np.maximum(by_memory, by_share)
+            if demand.exclusive:
+                value = np.maximum(value, (usage[EXCLUSIVE] > 0).astype(np.float64))
+        value = np.where(fitting, value, -1.0)
+        if demand.cards == 1:
+            best: Floats = value.max(axis=0)
+            return np.maximum(best, 0.0)
+        count = min(demand.cards, value.shape[0])
+        top: Floats = -np.partition(-value, count - 1, axis=0)[:count]
+        total: Floats = np.maximum(top, 0.0).sum(axis=0)
+        return total

@@ -1,0 +1,57 @@
+"""All or nothing: a job starts with at least its minimum of members, or not at all."""
+
+from collections.abc import Sequence
+
+from baton.engine.jobs import VALID, Job, Task
+from baton.engine.plugin import NoArguments, OrderKey, Plugin, Vote
+
+
+class GangPlugin(Plugin[NoArguments]):
+    name = "gang"
+
+    def job_valid(self, job: Job) -> str | None:
+        valid = job.valid_count()
+        if valid < job.min_member:
+            return f"{valid} of {job.min_member} pods of the gang exist"
+        if not job.roles_met(VALID):
+            counts = job.role_counts(VALID)
+            short = [
+                f"{counts.get(role, 0)} of {need} {role}"
+                for role, need in job.group.min_role_members
+                if counts.get(role, 0) < need
+            ]
+            return f"the gang lacks pods by role: {', '.join(short)}"
+        return None
+
+    def job_key(self, job: Job) -> OrderKey:
+        return (1 if job.is_ready() else 0,)
+
+    def job_ready(self, job: Job) -> bool:
+        return job.is_ready()
+
+    def job_pipelined(self, job: Job) -> Vote:
+        return Vote.PERMIT if job.is_pipelined() else Vote.REJECT
+
+    def job_starving(self, job: Job) -> bool:
+        return not job.is_pipelined()
+
+    def preemptable(self, preemptor: Task, victims: Sequence[Task]) -> Sequence[Task]:
+        """Only what a gang has above its minimum."""
+        return self._surplus(victims)
+
+    def reclaimable(self, reclaimer: Task, victims: Sequence[Task]) -> Sequence[Task]:
+        return self._surplus(victims)
+
+    @staticmethod
+    def _surplus(victims: Sequence[Task]) -> list[Task]:
+        left: dict[str, int] = {}
+        chosen = []
+        for victim in victims:
+            job = victim.job
+            if job is None:
+                continue
+            spare = left.setdefault(job.key, job.ready_count() - job.min_member)
+            if job.min_member <= 1 or spare > 0:
+                left[job.key] = spare - 1
+                chosen.append(victim)
+        return chosen

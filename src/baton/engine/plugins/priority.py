@@ -1,0 +1,33 @@
+"""Higher priority first, and only a lower one gives way."""
+
+from collections.abc import Sequence
+
+from baton.engine.jobs import Job, Task
+from baton.engine.plugin import NoArguments, OrderKey, Plugin
+
+
+class PriorityPlugin(Plugin[NoArguments]):
+    name = "priority"
+
+    def job_key(self, job: Job) -> OrderKey:
+        return (-job.priority,)
+
+    def task_key(self, task: Task) -> OrderKey:
+        return (-task.priority,)
+
+    def preemptable(self, preemptor: Task, victims: Sequence[Task]) -> Sequence[Task]:
+        if preemptor.job is None:
+            return []
+        mine = preemptor.job
+        return [
+            victim
+            for victim in victims
+            if (
+                victim.priority < preemptor.priority
+                if victim.job is mine
+                else victim.job is not None and victim.job.priority < mine.priority
+            )
+        ]
+
+    def job_starving(self, job: Job) -> bool:
+        return job.ready_count() + job.pipelined_count() < len(job.tasks)

@@ -1,0 +1,307 @@
+"""One cycle of decisions: the plugins of the tiers, combined by Volcano's rules, over the live state.
+
+Combination rules:
+
+- order: keys in tier order, the first difference decides; then creation time, then key;
+- filters, job_valid, job_ready, allocatable, preemptive: all must agree; overused: one is enough;
+- job_enqueueable, job_pipelined: a rejection ends it at once; after a tier with a permission later tiers are not asked;
+  nobody against is acceptance;
+- job_starving: the first tier that has an opinion decides, all of it must agree;
+- preemptable, reclaimable: intersection inside a tier; an empty one asks the next tier; abstaining is skipped;
+- scores add up; equal scores go to the first node name.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from baton.engine.cards import Assignment
+from baton.engine.columns import BOTH, FUTURE, Floats
+from baton.engine.framework import Framework
+from baton.engine.jobs import Job, QueueShare, Status, Task
+from baton.engine.nodes import NodeView
+from baton.engine.objects import GroupKey, GroupPhase, LabelSelector
+from baton.engine.plan import Binding, Eviction, Nomination, PhaseChange
+from baton.engine.plugin import Check, OrderKey, Scope, Vote
+from baton.engine.room import allowed_positions, room_checks
+from baton.engine.signatures import NEVER, Key, SignatureCache
+from baton.engine.state import ClusterState
+from baton.engine.statement import Statement
+from baton.engine.verdicts import Verdict
+
+
+class Placement(NamedTuple):
+    row: int
+    assignment: Assignment
+    later: bool
+    """The room is there only once evicted pods are gone."""
+
+
+class Session:
+    """What actions and plugins see of a cycle."""
+
+    def __init__(self, state: ClusterState, framework: Framework, cache: SignatureCache, now_s: float) -> None:
+        self.state = state
+        self.framework = framework
+        self.now_s = now_s
+        self._cache = cache
+        self.bindings: list[Binding] = []
+        self.evictions: list[Eviction] = []
+        self.nominations: list[Nomination] = []
+        self.phases: dict[GroupKey, PhaseChange] = {}
+        self.verdicts: dict[GroupKey, Verdict] = {}
+        self.promised: list[Task] = []
+        self.unbound: list[Task] = []
+        self.placeable: dict[GroupKey, int] = {}
+        self.blocked: dict[GroupKey, tuple[str, Task | None]] = {}
+        """Why an action left a job waiting, for the explanation: a word of `Cause`, and the task that was stuck."""
+        state.settle()
+        for plugin in framework.plugins:
+            plugin.open(self)
+        cache.start_session(tuple(plugin.revision(self) for plugin in framework.plugins))
+        self._card_order = next((plugin.card_order for plugin in framework.plugins if plugin.card_order), "")
+        self._card_scorers = framework.flat("card_scores")
+        self._card_rules = framework.card_exclusions
+        self._filters = framework.flat("filters")
+        self._scorers = framework.flat("scores")
+        self._world_filters = framework.flat("world_filters")
+        self._world_scorers = framework.flat("world_scores")
+        self._scopes = {plugin.scope for plugin in framework.plugins}
+
+    def action_arguments(self, action: str) -> dict[str, Any]:
+        return self.framework.action_arguments.get(action, {})
+
+    def statement(self) -> Statement:
+        return Statement(self)
+
+    def queue_key(self, queue: QueueShare) -> OrderKey:
+        keys: list[Any] = [plugin.queue_key(queue) for plugin in self.framework.flat("queue_key")]
+        return (*keys, queue.queue.created_s, queue.name)
+
+    def job_key(self, job: Job) -> OrderKey:
+        keys: list[Any] = [plugin.job_key(job) for plugin in self.framework.flat("job_key")]
+        return (*keys, job.created_s, job.group.uid, job.key)
+
+    def task_key(self, task: Task) -> OrderKey:
+        keys: list[Any] = [plugin.task_key(task) for plugin in self.framework.flat("task_key")]
+        return (*keys, task.pod.index, task.pod.created_s, task.key)
+
+    def job_valid(self, job: Job) -> str | None:
+        """None, or the first plugin's reason against."""
+        for plugin in self.framework.flat("job_valid"):
+            reason = plugin.job_valid(job)
+            if reason is not None:
+                return reason
+        return None
+
+    def may_start(self, job: Job) -> str | None:
+        for plugin in self.framework.flat("may_start"):
+            reason = plugin.may_start(job)
+            if reason is not None:
+                return reason
+        return None
+
+    def job_ready(self, job: Job) -> bool:
+        return all(plugin.job_ready(job) for plugin in self.framework.flat("job_ready"))
+
+    def overused(self, queue: QueueShare) -> bool:
+        return any(plugin.overused(queue) for plugin in self.framework.flat("overused"))
+
+    def allocatable(self, queue: QueueShare, task: Task) -> bool:
+        return all(plugin.allocatable(queue, task) for plugin in self.framework.flat("allocatable"))
+
+    def preemptive(self, queue: QueueShare, task: Task) -> bool:
+        return all(plugin.preemptive(queue, task) for plugin in self.framework.flat("preemptive"))
+
+    def job_pipelined(self, job: Job) -> bool:
+        return self._vote("job_pipelined", job)
+
+    def job_enqueueable(self, job: Job) -> bool:
+        return self._vote("job_enqueueable", job)
+
+    def job_starving(self, job: Job) -> bool:
+        for tier in self.framework.tiers("job_starving"):
+            if tier:
+                return all(plugin.job_starving(job) for plugin in tier)
+        return False
+
+    def preemptable(self, preemptor: Task, victims: Sequence[Task]) -> list[Task]:
+        return self._victims("preemptable", preemptor, victims)
+
+    def reclaimable(self, reclaimer: Task, victims: Sequence[Task]) -> list[Task]:
+        return self._victims("reclaimable", reclaimer, victims)
+
+    def enqueue(self, job: Job) -> None:
+        """Admit the job: its pods may be made and placed."""
+        self.set_phase(job, GroupPhase.INQUEUE)
+        for plugin in self.framework.flat("job_enqueued"):
+            plugin.job_enqueued(job)
+
+    def set_phase(self, job: Job, phase: GroupPhase) -> None:
+        if job.phase is not phase:
+            job.phase = phase
+            if not job.implicit:
+                self.phases[job.key] = PhaseChange(job.key, phase)
+            self.state.activate(job)
+
+    def find(self, task: Task) -> Placement | None:
+        """The best node with room now, else the best one with room later, else None."""
+        signature = self._cache.of(task, self)
+        self._cache.refresh(signature, task, self)
+        worldly = self._sees_world(task)
+        for scores, later in ((signature.score, False), (signature.later, True)):
+            if scores is None or not len(scores):
+                continue
+            seen = self._with_world(task, scores) if worldly else scores
+            while True:
+                row = int(seen.argmax())
+                if seen[row] == NEVER:
+                    break
+                assignment = None if later else self._cache.next_cards(signature, row)
+                if assignment is None:
+                    assignment = self.pick_cards(task, row, FUTURE if later else BOTH)
+                if assignment is not None:
+                    return Placement(row, assignment, later)
+                # The arrays promised room that several containers together do not have.
+                scores[row] = NEVER
+                seen[row] = NEVER
+        return None
+
+    def note_placed(self, task: Task, row: int) -> None:
+        if task._signature is not None:
+            self._cache.placed(task._signature, row)
+
+    def checks(self, task: Task, nodes: NodeView) -> Iterable[Check]:
+        """Every predicate, in the order they count in explanations."""
+        for plugin in self._filters:
+            yield from plugin.filters(task, nodes)
+        if self._sees_world(task):
+            for plugin in self._world_filters:
+                yield from plugin.world_filters(task, nodes)
+        yield from room_checks(task, nodes, self.state.placed, self._exclusions(task))
+
+    def fit_and_score(self, task: Task, nodes: NodeView) -> Floats:
+        """Filters and room on the view's plane, and the sum of scores where all agree."""
+        ok = nodes.column(nodes.table.present).copy()
+        for plugin in self._filters:
+            for check in plugin.filters(task, nodes):
+                ok &= check.ok
+        for check in room_checks(task, nodes, self.state.placed, self._exclusions(task)):
+            ok &= check.ok
+        total = np.where(ok, 0.0, NEVER)
+        for plugin in self._scorers:
+            scores = plugin.scores(task, nodes)
+            if scores is not None:
+                total += scores
+        return total
+
+    def fit_now(self, task: Task, nodes: NodeView) -> npt.NDArray[np.bool_]:
+        ok = nodes.true()
+        for check in room_checks(task, nodes, self.state.placed, self._exclusions(task)):
+            ok &= check.ok
+        return ok
+
+    def pick_cards(self, task: Task, row: int, plane: int) -> Assignment | None:
+        """Cards of the row in the configured order; the answer is empty for a task that wants none."""
+        plan = task.needs.cards
+        if not plan.demands:
+            return self.state.ledger.pick(row, plan, plane)
+        scores = None
+        for plugin in self._card_scorers:
+            scores = plugin.card_scores(task, row)
+            if scores is not None:
+                break
+        allowed = None
+        exclusions = self._exclusions(task)
+        if task.needs.ruled or exclusions:
+            view = self.state.table.view(np.array([row], dtype=np.intp))
+            allowed = allowed_positions(task, view, self.state.placed, exclusions)
+        return self.state.ledger.pick(row, plan, plane, order=self._card_order, allowed=allowed, scores=scores)
+
+    def signature_key(self, task: Task) -> Key:
+        job = task.job
+        by_job = Scope.JOB in self._scopes or task.needs.spec.card_rules.spread_group
+        by_queue = Scope.QUEUE in self._scopes
+        return (
+            task.needs.number,
+            self.state.placed.label_class(task),
+            job.key if by_job and job is not None else None,
+            job.group.queue if by_queue and job is not None else None,
+        )
+
+    def accept(self, statement: Statement) -> None:
+        """A committed statement becomes part of the plan."""
+        table, ledger = self.state.table, self.state.ledger
+        for task, row, assignment in statement.allocated:
+            self.state.relabel(task, Status.BINDING)
+            self.bindings.append(Binding(task.key, table.name(row), ledger.card_grants(row, assignment)))
+        for task, row in statement.pipelined:
+            self.nominations.append(Nomination(task.key, table.name(row)))
+            task.nominated = table.name(row)
+            self.promised.append(task)
+        for victim, reason, for_task in statement.evicted:
+            self.evictions.append(
+                Eviction(victim.key, table.name(victim.row), reason, for_task.key if for_task else None)
+            )
+
+    def close(self) -> None:
+        """Give promises back; what is bound or evicted stays as assumed."""
+        for task in [*self.promised, *self.unbound]:
+            if task.status in (Status.PIPELINED, Status.ALLOCATED):
+                self.state.move(task, Status.PENDING)
+        for plugin in self.framework.plugins:
+            plugin.close(self)
+        self.state.commit()
+
+    def _exclusions(self, task: Task) -> tuple[LabelSelector, ...]:
+        if not self._card_rules:
+            return ()
+        labels = dict(task.pod.labels)
+        return tuple(rule for rule in self._card_rules if rule.matches(labels))
+
+    def _sees_world(self, task: Task) -> bool:
+        return task.needs.worldly or self.state.placed.concerns(task)
+
+    def _with_world(self, task: Task, scores: Floats) -> Floats:
+        view = self.state.table.view()
+        seen = scores.copy()
+        for plugin in self._world_filters:
+            for check in plugin.world_filters(task, view):
+                seen[~check.ok] = NEVER
+        for plugin in self._world_scorers:
+            more = plugin.world_scores(task, view)
+            if more is not None:
+                seen += more
+        return seen
+
+    def _vote(self, hook: str, job: Job) -> bool:
+        for tier in self.framework.tiers(hook):
+            permitted = False
+            for plugin in tier:
+                vote: Vote = getattr(plugin, hook)(job)
+                if vote is Vote.REJECT:
+                    return False
+                permitted = permitted or vote is Vote.PERMIT
+            if permitted:
+                return True
+        return True
+
+    def _victims(self, hook: str, preemptor: Task, victims: Sequence[Task]) -> list[Task]:
+        for tier in self.framework.tiers(hook):
+            chosen: dict[str, Task] | None = None
+            for plugin in tier:
+                candidates = getattr(plugin, hook)(preemptor, victims)
+                if candidates is None:
+                    continue
+                keys = {task.key for task in candidates}
+                if chosen is None:
+                    chosen = {task.key: task for task in victims if task.key in keys}
+                else:
+                    chosen = {key: task for key, task in chosen.items() if key in keys}
+                if not chosen:
+                    break
+            if chosen:
+                return list(chosen.values())
+        return []

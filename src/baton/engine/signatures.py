@@ -1,0 +1,220 @@
+"""Equal tasks share one signature, and a signature's scores are kept from placement to placement.
+
+`score` has one number per node: the sum of the plugins' scores where the task fits now, -inf elsewhere; `later` the
+same for nodes where it fits only once evicted pods are gone. Before each use a signature catches up with the rows that
+changed since its last use, in one batch, or starts over when many did.
+
+A run of equal pods is the common case and would pay a batch of one row per pod. So the row that was just used is scored
+for several placements ahead (a `Trajectory`): cards are picked and charged as they would be, the states in between
+are scored in one batch, and everything is undone. Each state has a token; as long as the row's token is the one the
+trajectory left, the next score and the next cards are already known.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from baton.engine.cards import Assignment
+from baton.engine.columns import FUTURE, NOW, Array, Floats, Rows
+from baton.engine.jobs import Task
+from baton.engine.nodes import NodeView
+from baton.engine.objects import PodKey
+from baton.engine.state import ClusterState
+
+TRAJECTORY_STEPS = 16
+FULL_BATCH_FRACTION = 4
+CACHE_BYTES = 256 * 1024 * 1024
+NEVER = -np.inf
+
+Key = tuple[object, ...]
+
+
+class Judge(Protocol):
+    """Who knows the filters and scores: the session."""
+
+    def fit_and_score(self, task: Task, nodes: NodeView) -> Floats: ...
+
+    def fit_now(self, task: Task, nodes: NodeView) -> npt.NDArray[np.bool_]: ...
+
+    def pick_cards(self, task: Task, row: int, plane: int) -> Assignment | None: ...
+
+    def signature_key(self, task: Task) -> Key: ...
+
+
+class Trajectory(NamedTuple):
+    """The states of one row under repeated placement of one signature: state 0 is the present one."""
+
+    tokens: Sequence[int]
+    scores: Sequence[float]
+    assignments: Sequence[Assignment]
+    """assignments[i] leads from state i to state i + 1."""
+
+
+class Signature:
+    """Scores of one kind of task over all nodes."""
+
+    __slots__ = ("cursor", "epoch", "last_row", "later", "plain", "score", "task", "trajectories")
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        spec = task.needs.spec
+        self.plain = not spec.host_ports and not spec.card_rules.spread_group
+        """Placing one task changes nothing for the next but the room on its node."""
+        self.epoch = -1
+        self.cursor = 0
+        self.score: Floats = np.empty(0)
+        self.later: Floats | None = None
+        self.last_row = -1
+        self.trajectories: dict[int, tuple[Trajectory, int]] = {}
+
+
+class SignatureCache:
+    """Signatures by key, least recently used dropped first; one cache per engine."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._kept: OrderedDict[Key, Signature] = OrderedDict()
+        self._revision: object = None
+        self._generation = 0
+
+    def start_session(self, revision: object) -> None:
+        """Forget everything when plugins answer differently than in the last session."""
+        if revision != self._revision:
+            self._kept.clear()
+            self._revision = revision
+            self._generation += 1
+
+    def of(self, task: Task, judge: Judge) -> Signature:
+        stamp = (self._state.placed.epoch, self._generation)
+        if task._signature is not None and task._signature_stamp == stamp:
+            return task._signature
+        key = judge.signature_key(task)
+        signature = self._kept.get(key)
+        if signature is None:
+            signature = self._kept[key] = Signature(task)
+            limit = max(16, CACHE_BYTES // (9 * max(1, self._state.table.count)))
+            while len(self._kept) > limit:
+                self._kept.popitem(last=False)
+                self._generation += 1
+        else:
+            self._kept.move_to_end(key)
+        task._signature = signature
+        task._signature_stamp = (self._state.placed.epoch, self._generation)
+        return signature
+
+    def refresh(self, signature: Signature, task: Task, judge: Judge) -> None:
+        """Catch up with the rows that changed since the last use."""
+        table = self._state.table
+        changes = table.changes
+        if signature.epoch != table.epoch:
+            self._start_over(signature, task, judge)
+            return
+        behind = len(changes) - signature.cursor
+        if behind == 0:
+            return
+        if behind == 1:
+            row = changes[-1]
+            signature.cursor += 1
+            if row == signature.last_row and signature.plain and not table.unsettled[row]:
+                self._look_ahead(signature, task, row, judge)
+                return
+            rows = np.array([row], dtype=np.intp)
+        else:
+            rows = np.unique(np.array(changes[signature.cursor :], dtype=np.intp))
+            signature.cursor = len(changes)
+            if len(rows) * FULL_BATCH_FRACTION > table.count:
+                self._start_over(signature, task, judge)
+                return
+        view = table.view(rows)
+        self._write(signature, rows, view, task, judge)
+
+    def placed(self, signature: Signature, row: int) -> None:
+        """A task of the signature was just put on the row by the cards that `next_cards` told: step ahead if known."""
+        table = self._state.table
+        signature.last_row = row
+        known = signature.trajectories.get(row)
+        if known is None:
+            return
+        trajectory, at = known
+        following = at + 1
+        if following >= len(trajectory.scores) or signature.cursor != len(table.changes) - 1:
+            del signature.trajectories[row]
+            return
+        table.token[row] = trajectory.tokens[following]
+        signature.cursor = len(table.changes)
+        signature.score[row] = trajectory.scores[following]
+        if following + 1 < len(trajectory.scores):
+            signature.trajectories[row] = (trajectory, following)
+        else:
+            # The last state is known by score only; what lies behind it is looked at when it is used.
+            del signature.trajectories[row]
+
+    def next_cards(self, signature: Signature, row: int) -> Assignment | None:
+        """Cards already picked for the next task on this row, if the row is as foreseen."""
+        known = signature.trajectories.get(row)
+        if known is None:
+            return None
+        trajectory, at = known
+        if self._state.table.token[row] != trajectory.tokens[at]:
+            del signature.trajectories[row]
+            return None
+        return trajectory.assignments[at]
+
+    def _start_over(self, signature: Signature, task: Task, judge: Judge) -> None:
+        table = self._state.table
+        signature.trajectories.clear()
+        signature.epoch = table.epoch
+        signature.cursor = len(table.changes)
+        signature.score = np.empty(table.count)
+        signature.later = None
+        self._write(signature, None, table.view(), task, judge)
+
+    def _write(self, signature: Signature, rows: Rows | None, view: NodeView, task: Task, judge: Judge) -> None:
+        fresh = judge.fit_and_score(task, view)
+        target: Rows | slice = slice(None) if rows is None else rows
+        if view.planes_differ():
+            now = judge.fit_now(task, view.on_plane(NOW))
+            if signature.later is None:
+                signature.later = np.full(len(signature.score), NEVER)
+            signature.later[target] = np.where(now, NEVER, fresh)
+            fresh = np.where(now, fresh, NEVER)
+        elif signature.later is not None:
+            signature.later[target] = NEVER
+        signature.score[target] = fresh
+
+    def _look_ahead(self, signature: Signature, task: Task, row: int, judge: Judge) -> None:
+        """Score the row as it is and as it will be after each of the next placements."""
+        state, table, ledger = self._state, self._state.table, self._state.ledger
+        request = task.needs.request
+        mark = ledger.checkpoint()
+        used: list[Array] = [table.used[FUTURE, :, row].copy()]
+        cards: list[Array] = [ledger.usage[FUTURE, :, :, row].copy()]
+        assignments: list[Assignment] = []
+        before = table.used[:, :, row].copy()
+        for step in range(TRAJECTORY_STEPS):
+            if not state.room_for(task, row):
+                break
+            assignment = judge.pick_cards(task, row, FUTURE)
+            if assignment is None:
+                break
+            assignments.append(assignment)
+            ledger.charge(PodKey(f"\0{step}"), row, assignment)
+            table.used[:, :, row] += request
+            used.append(table.used[FUTURE, :, row].copy())
+            cards.append(ledger.usage[FUTURE, :, :, row].copy())
+        table.used[:, :, row] = before
+        ledger.rollback(mark)
+        rows = np.full(len(used), row, dtype=np.intp)
+        view = NodeView(table, rows, FUTURE, np.stack(used, axis=1), np.stack(cards, axis=2))
+        scores = judge.fit_and_score(task, view).tolist()
+        signature.score[row] = scores[0]
+        if signature.later is not None:
+            signature.later[row] = NEVER
+        if assignments:
+            tokens = [int(table.token[row]), *table.fresh_tokens(len(assignments))]
+            signature.trajectories[row] = (Trajectory(tokens, scores, assignments), 0)
+        else:
+            signature.trajectories.pop(row, None)

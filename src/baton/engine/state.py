@@ -1,0 +1,551 @@
+"""The cluster between cycles: events change it, a session decides on it, nothing ever copies it.
+
+Every change of a task goes through `move`: from one (status, node, cards) to another, with all sums, counts and
+caches following. Moves are journalled, so a session's attempt is undone by `rollback` to a `checkpoint`. A plan that
+was handed out is *assumed*: its pods count as Binding until the cluster says otherwise, and an event that repeats what
+is assumed changes nothing.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from baton.engine import events
+from baton.engine.affinity import PlacedPods
+from baton.engine.cards import NOTHING, Assignment, CardLedger
+from baton.engine.columns import FUTURE
+from baton.engine.demands import Needs
+from baton.engine.jobs import FINISHED, HELD, ON_NODE, Job, QueueShare, Status, Task
+from baton.engine.nodes import NodeTable
+from baton.engine.objects import (
+    Budget,
+    GroupKey,
+    GroupPhase,
+    Node,
+    NodeName,
+    Pod,
+    PodGroup,
+    PodKey,
+    PodPhase,
+    PodSpec,
+    Queue,
+    QueueName,
+    Quota,
+)
+from baton.engine.resources import ResourceNames
+
+Checkpoint = tuple[int, int]
+
+ROOT_QUEUE = QueueName("root")
+DEFAULT_QUEUE = QueueName("default")
+
+
+class ClusterState:
+    """Nodes, cards, tasks, jobs, queues, quotas and budgets, always current."""
+
+    def __init__(self, *, memory_overcommit: float = 1.0, share_overcommit: float = 1.0) -> None:
+        self.resources = ResourceNames()
+        self.ledger = CardLedger(memory_overcommit=memory_overcommit, share_overcommit=share_overcommit)
+        self.table = NodeTable(self.resources, self.ledger)
+        self.placed = PlacedPods(self.table)
+        self.tasks: dict[PodKey, Task] = {}
+        self.jobs: dict[GroupKey, Job] = {}
+        self.active: dict[GroupKey, Job] = {}
+        """Jobs with a pending task or in phase Pending: all that a session looks at."""
+        self.queues: dict[QueueName, QueueShare] = {}
+        self.quotas: dict[tuple[str, str], Quota] = {}
+        self.budgets: dict[tuple[str, str], Budget] = {}
+        self.ports: dict[int, dict[tuple[str, str, int], int]] = {}
+        self.adrift: dict[NodeName, dict[PodKey, Pod]] = {}
+        """Pods bound to a node that is not known (yet)."""
+        self._needs: dict[PodSpec, Needs] = {}
+        self._journal: list[tuple[Task, Status, int]] = []
+        self._unqueued: dict[QueueName, dict[GroupKey, Job]] = {}
+        self.resources.on_widen(self._widen)
+        self._handlers: dict[type[Any], Callable[[Any], None]] = {
+            events.NodeChanged: lambda event: self._node_changed(event.node),
+            events.NodeRemoved: lambda event: self._node_removed(event.name),
+            events.PodChanged: lambda event: self._pod_changed(event.pod),
+            events.PodRemoved: lambda event: self._pod_removed(event.key),
+            events.GroupChanged: lambda event: self._group_changed(event.group),
+            events.GroupRemoved: lambda event: self._group_removed(event.key),
+            events.QueueChanged: lambda event: self._queue_changed(event.queue),
+            events.QueueRemoved: lambda event: self._queue_removed(event.name),
+            events.QuotaChanged: lambda event: self._quota_changed(event.quota),
+            events.QuotaRemoved: lambda event: self._forget(self.quotas, event),
+            events.BudgetChanged: lambda event: self._budget_changed(event.budget),
+            events.BudgetRemoved: lambda event: self._forget(self.budgets, event),
+            events.NamespaceChanged: lambda event: self._namespace(event.namespace.name, dict(event.namespace.labels)),
+            events.NamespaceRemoved: lambda event: self._namespace(event.name, None),
+            events.BindFailed: lambda event: self._bind_failed(event.key),
+            events.EvictFailed: lambda event: self._evict_failed(event.key),
+        }
+
+    def apply(self, happened: Iterable[events.Event]) -> None:
+        """Take in what happened. Between sessions only."""
+        for event in happened:
+            self._handlers[type(event)](event)
+        self.commit()
+
+    def settle(self) -> None:
+        """Called when a session opens: rows into name order."""
+        if self.table.settle():
+            for row, tasks in enumerate(self.table.tasks):
+                for task in tasks.values():
+                    task.row = row
+            self.ports = {}
+            for row, tasks in enumerate(self.table.tasks):
+                for task in tasks.values():
+                    if task.needs.spec.host_ports:
+                        self._count_ports(task, row, 1)
+
+    def checkpoint(self) -> Checkpoint:
+        return len(self._journal), self.ledger.checkpoint()
+
+    def rollback(self, checkpoint: Checkpoint) -> None:
+        """Undo every move since the checkpoint."""
+        position, ledger_position = checkpoint
+        journal = self._journal
+        undone = journal[position:]
+        del journal[position:]
+        self.ledger.rollback(ledger_position)
+        for task, status, row in reversed(undone):
+            self._shift(task, status, row)
+
+    def commit(self) -> None:
+        self._journal.clear()
+        self.ledger.commit()
+
+    def move(self, task: Task, status: Status, row: int = -1, assignment: Assignment = NOTHING) -> None:
+        """Bring the task into a status on a node (`row` -1: on none); without an assignment it keeps its cards."""
+        if status in HELD and task.status in HELD and row == task.row:
+            self.relabel(task, status)
+            return
+        self._journal.append((task, task.status, task.row))
+        ledger = self.ledger
+        if status in HELD:
+            if assignment.charges or assignment.grants:
+                ledger.charge(task.key, row, assignment)
+            else:
+                ledger.stay(task.key)
+        elif status is Status.PIPELINED:
+            if assignment.charges:
+                ledger.promise(task.key, row, assignment)
+        elif status is Status.RELEASING:
+            ledger.leave(task.key)
+        else:
+            row = -1
+            ledger.release(task.key)
+        self._shift(task, status, row)
+
+    def relabel(self, task: Task, status: Status) -> None:
+        """From one holding status to another: nothing moves, so nothing that is cached goes stale."""
+        if task.job is not None:
+            task.job.counts[task.status] -= 1
+            task.job.counts[status] += 1
+        task.status = status
+
+    def room_for(self, task: Task, row: int, plane: int = FUTURE) -> bool:
+        """Node-level resources only; cards are asked of the ledger."""
+        table = self.table
+        request = task.needs.request
+        return all(
+            table.used[plane, place, row] + request[place] <= table.allocatable[place, row]
+            for place in task.needs.places
+        )
+
+    def needs_of(self, spec: PodSpec) -> Needs:
+        needs = self._needs.get(spec)
+        if needs is None:
+            needs = self._needs[spec] = Needs(len(self._needs), spec, self.resources)
+        return needs
+
+    def activate(self, job: Job) -> None:
+        """Keep `active` right after a change of the job."""
+        if job.pending or (job.phase is GroupPhase.PENDING and not job.implicit):
+            self.active[job.key] = job
+        else:
+            self.active.pop(job.key, None)
+
+    def _shift(self, task: Task, status: Status, row: int) -> None:
+        """Make task, node, job, queue and affinity counts agree with the new status; the ledger has been moved."""
+        table = self.table
+        before, from_row = task.status, task.row
+        request = task.needs.request
+        leaves_row = from_row >= 0 and (row != from_row or before not in ON_NODE)
+        if leaves_row:
+            self.placed.remove(task)
+            if task.needs.spec.host_ports:
+                self._count_ports(task, from_row, -1)
+            table.tasks[from_row].pop(task.key, None)
+        if from_row >= 0:
+            if before in HELD:
+                table.used[:, :, from_row] -= request
+            elif before in ON_NODE:
+                table.used[0 if before is Status.RELEASING else 1, :, from_row] -= request
+                table.unsettled[from_row] -= 1
+            table.touch(from_row)
+        task.status = status
+        task.row = row
+        if row >= 0:
+            if status in HELD:
+                table.used[:, :, row] += request
+            else:
+                table.used[0 if status is Status.RELEASING else 1, :, row] += request
+                table.unsettled[row] += 1
+            if row != from_row:
+                table.tasks[row][task.key] = task
+                self.placed.add(task)
+                if task.needs.spec.host_ports:
+                    self._count_ports(task, row, 1)
+                table.touch(row)
+        job = task.job
+        if job is not None and before is not status:
+            self._recount(job, task, before, status)
+
+    def _recount(self, job: Job, task: Task, before: Status, status: Status) -> None:
+        job.counts[before] -= 1
+        job.counts[status] += 1
+        if before is Status.PENDING:
+            job.pending.pop(task.key, None)
+            if task.needs.best_effort:
+                job.best_effort_pending -= 1
+            if not job.pending:
+                self.activate(job)
+        elif status is Status.PENDING:
+            job.pending[task.key] = task
+            if task.needs.best_effort:
+                job.best_effort_pending += 1
+            self.active[job.key] = job
+        held_before, held = before in HELD, status in HELD
+        charge = task.needs.charge
+        if held != held_before:
+            line = job.queue.lineage() if job.queue is not None else ()
+            if held:
+                job.allocated += charge
+                for queue in line:
+                    queue.allocated += charge
+            else:
+                job.allocated -= charge
+                for queue in line:
+                    queue.allocated -= charge
+        if (before in FINISHED) != (status in FINISHED):
+            line = job.queue.lineage() if job.queue is not None else ()
+            sign = -1 if status in FINISHED else 1
+            job.requested += sign * charge
+            for queue in line:
+                queue.requested += sign * charge
+
+    def _count_ports(self, task: Task, row: int, amount: int) -> None:
+        ports = self.ports.setdefault(row, {})
+        for port in task.needs.spec.host_ports:
+            ports[port] = ports.get(port, 0) + amount
+            if not ports[port]:
+                del ports[port]
+
+    def _node_changed(self, node: Node) -> None:
+        row = self.table.row_of.get(node.name)
+        previous = self.table.nodes[row] if row is not None else None
+        if previous == node:
+            return
+        lifted: list[tuple[Task, Status]] = []
+        if (
+            row is not None
+            and previous is not None
+            and (previous.cards != node.cards or previous.labels != node.labels)
+        ):
+            self._remember_cards(row)
+            for task in list(self.table.tasks[row].values()):
+                lifted.append((task, task.status))
+                self.ledger.release(task.key)
+                self._shift(task, Status.GATED, -1)
+        row = self.table.put(node)
+        for task, status in lifted:
+            self._settle_on(task, status, row)
+        for pod in self.adrift.pop(node.name, {}).values():
+            self._pod_changed(pod)
+
+    def _remember_cards(self, row: int) -> None:
+        """Tasks we placed ourselves learn their grants by id, because positions are about to change."""
+        for task in self.table.tasks[row].values():
+            holding = self.ledger.holders.get(task.key)
+            if holding is not None and not task.pod.cards:
+                task.pod = _with_cards(task.pod, self.ledger.card_grants(row, holding.assignment))
+
+    def _settle_on(self, task: Task, status: Status, row: int) -> None:
+        """Put a task that already runs on the row, with its granted cards or, when none are known, with any."""
+        assignment = NOTHING
+        plan = task.needs.cards
+        if task.pod.cards:
+            assignment = self.ledger.assignment_of(row, task.pod.cards, plan)
+        elif plan.demands:
+            assignment = self.ledger.pick(row, plan, FUTURE) or NOTHING
+        if assignment.charges:
+            self.ledger.charge(task.key, row, assignment)
+            if status is Status.RELEASING:
+                self.ledger.leave(task.key)
+        self._shift(task, status, row)
+
+    def _node_removed(self, name: NodeName) -> None:
+        row = self.table.row_of.get(name)
+        if row is None:
+            return
+        for task in list(self.table.tasks[row].values()):
+            self.ledger.release(task.key)
+            self._shift(task, Status.GATED, -1)
+            self.adrift.setdefault(name, {})[task.key] = task.pod
+        self.table.remove(row)
+
+    def _pod_changed(self, pod: Pod) -> None:
+        task = self.tasks.get(pod.key)
+        if task is not None and pod.uid != task.pod.uid:
+            self._pod_removed(pod.key)
+            task = None
+        if task is None:
+            task = self._new_task(pod)
+        elif task.pod == pod and task.status is not Status.GATED:
+            return
+        else:
+            task = self._update_task(task, pod)
+        status = pod_status(pod)
+        if status in (Status.PENDING, Status.GATED):
+            if task.status in (Status.BINDING, Status.ALLOCATED):
+                return
+            self.move(task, status)
+        elif status in ON_NODE:
+            assert pod.node is not None
+            row = self.table.row_of.get(pod.node)
+            if row is None:
+                self.adrift.setdefault(pod.node, {})[pod.key] = pod
+                if task.row >= 0:
+                    self.move(task, Status.GATED)
+                return
+            if task.row == row:
+                if task.status is Status.RELEASING and status in HELD and not pod.deleting:
+                    return
+                self.move(task, status, row)
+                return
+            if task.row >= 0:
+                self.move(task, Status.GATED)
+            self._settle_on(task, status, row)
+        else:
+            self.move(task, status)
+
+    def _new_task(self, pod: Pod) -> Task:
+        needs = self.needs_of(pod.spec)
+        job = self._job_for(pod) if pod.ours or pod.group else None
+        task = Task(pod, needs, job)
+        task.status = Status.GATED
+        self.tasks[pod.key] = task
+        self.placed.learn(pod.spec, pod.namespace)
+        if job is not None:
+            job.tasks[pod.key] = task
+            job.counts[Status.GATED] += 1
+            job.requested += needs.charge
+            for queue in job.queue.lineage() if job.queue is not None else ():
+                queue.requested += needs.charge
+        return task
+
+    def _update_task(self, task: Task, pod: Pod) -> Task:
+        """The task for the changed pod: the same one, or a new one when another spec or group makes it another task."""
+        if task.pod.spec != pod.spec or task.pod.group != pod.group:
+            self._pod_removed(pod.key)
+            return self._new_task(pod)
+        relabelled = task.pod.labels != pod.labels
+        if relabelled and task.row >= 0:
+            self.placed.remove(task)
+        known_cards = task.pod.cards
+        task.pod = pod if pod.cards or not known_cards else _with_cards(pod, known_cards)
+        if relabelled and task.row >= 0:
+            self.placed.add(task)
+        task.priority = pod.priority
+        task._signature = None
+        return task
+
+    def _pod_removed(self, key: PodKey) -> None:
+        task = self.tasks.pop(key, None)
+        if task is None:
+            return
+        if task.pod.node is not None:
+            self.adrift.get(task.pod.node, {}).pop(key, None)
+        self.move(task, Status.SUCCEEDED if task.status in FINISHED else Status.GATED)
+        job = task.job
+        if job is None:
+            return
+        del job.tasks[key]
+        job.counts[task.status] -= 1
+        if task.status not in FINISHED:
+            job.requested -= task.needs.charge
+            for queue in job.queue.lineage() if job.queue is not None else ():
+                queue.requested -= task.needs.charge
+        if not job.tasks and job.implicit:
+            self._drop_job(job)
+        else:
+            self.activate(job)
+
+    def _job_for(self, pod: Pod) -> Job:
+        key = pod.group if pod.group is not None else GroupKey(f"pod:{pod.key}")
+        job = self.jobs.get(key)
+        if job is None:
+            group = PodGroup(
+                key=key,
+                queue=pod.queue or DEFAULT_QUEUE,
+                priority=pod.priority,
+                created_s=pod.created_s,
+                phase=GroupPhase.INQUEUE,
+            )
+            job = self._add_job(group, implicit=True)
+        return job
+
+    def _add_job(self, group: PodGroup, *, implicit: bool) -> Job:
+        job = self.jobs[group.key] = Job(group, self.resources, implicit=implicit)
+        self._enlist(job, group.queue)
+        return job
+
+    def _enlist(self, job: Job, name: QueueName) -> None:
+        """Into its queue, with its sums; a queue that is not known yet takes it when it comes."""
+        queue = self.queues.get(name)
+        job.queue = queue
+        if queue is None:
+            self._unqueued.setdefault(name, {})[job.key] = job
+            return
+        queue.jobs[job.key] = job
+        for line in queue.lineage():
+            line.allocated += job.allocated
+            line.requested += job.requested
+
+    def _delist(self, job: Job) -> None:
+        self._unqueued.get(job.group.queue, {}).pop(job.key, None)
+        if job.queue is not None:
+            job.queue.jobs.pop(job.key, None)
+            for line in job.queue.lineage():
+                line.allocated -= job.allocated
+                line.requested -= job.requested
+            job.queue = None
+
+    def _drop_job(self, job: Job) -> None:
+        self._delist(job)
+        self.jobs.pop(job.key, None)
+        self.active.pop(job.key, None)
+
+    def _group_changed(self, group: PodGroup) -> None:
+        job = self.jobs.get(group.key)
+        if job is None:
+            self.activate(self._add_job(group, implicit=False))
+            return
+        moved = job.group.queue != group.queue
+        if moved:
+            self._delist(job)
+        if job.implicit or group.phase is not job.group.phase:
+            job.phase = group.phase
+        job.implicit = False
+        job.group = group
+        if moved:
+            self._enlist(job, group.queue)
+        self.activate(job)
+
+    def _group_removed(self, key: GroupKey) -> None:
+        job = self.jobs.get(key)
+        if job is None:
+            return
+        if job.tasks:
+            job.implicit = True
+            self.activate(job)
+        else:
+            self._drop_job(job)
+
+    def _queue_changed(self, queue: Queue) -> None:
+        share = self.queues.get(queue.name)
+        if share is None:
+            share = self.queues[queue.name] = QueueShare(queue, self.resources)
+            self._relink()
+            for job in self._unqueued.pop(queue.name, {}).values():
+                self._enlist(job, queue.name)
+            return
+        moved = share.queue.parent != queue.parent
+        share.queue = queue
+        if moved:
+            self._relink()
+
+    def _queue_removed(self, name: QueueName) -> None:
+        share = self.queues.get(name)
+        if share is None:
+            return
+        for job in list(share.jobs.values()):
+            self._delist(job)
+            self._unqueued.setdefault(name, {})[job.key] = job
+        del self.queues[name]
+        self._relink()
+
+    def _relink(self) -> None:
+        """Parents, children and all sums, after the tree changed."""
+        for share in self.queues.values():
+            share.children = {}
+            share.allocated = self.resources.zeros()
+            share.requested = self.resources.zeros()
+        for share in self.queues.values():
+            parent = share.queue.parent
+            if parent is None and share.name != ROOT_QUEUE:
+                parent = ROOT_QUEUE
+            share.parent = self.queues.get(parent) if parent is not None and parent != share.name else None
+        for share in self.queues.values():
+            if share.parent is not None:
+                share.parent.children[share.name] = share
+        for share in self.queues.values():
+            for job in share.jobs.values():
+                for line in share.lineage():
+                    line.allocated += job.allocated
+                    line.requested += job.requested
+
+    def _quota_changed(self, quota: Quota) -> None:
+        self.quotas[quota.namespace, quota.name] = quota
+
+    def _budget_changed(self, budget: Budget) -> None:
+        self.budgets[budget.namespace, budget.name] = budget
+
+    @staticmethod
+    def _forget(kept: dict[tuple[str, str], Any], event: events.QuotaRemoved | events.BudgetRemoved) -> None:
+        kept.pop((event.namespace, event.name), None)
+
+    def _namespace(self, name: str, labels: dict[str, str] | None) -> None:
+        if labels is None:
+            self.placed.namespace_labels.pop(name, None)
+        else:
+            self.placed.namespace_labels[name] = labels
+        self.placed.forget_namespaces()
+
+    def _bind_failed(self, key: PodKey) -> None:
+        task = self.tasks.get(key)
+        if task is not None and task.status is Status.BINDING:
+            self.move(task, Status.PENDING)
+
+    def _evict_failed(self, key: PodKey) -> None:
+        task = self.tasks.get(key)
+        if task is not None and task.status is Status.RELEASING and not task.pod.deleting:
+            self.move(task, pod_status(task.pod), task.row)
+
+    def _widen(self, width: int) -> None:
+        for needs in self._needs.values():
+            needs.widen(width)
+        for job in self.jobs.values():
+            job.widen(width)
+        for share in self.queues.values():
+            share.widen(width)
+
+
+def pod_status(pod: Pod) -> Status:
+    if pod.phase is PodPhase.SUCCEEDED:
+        return Status.SUCCEEDED
+    if pod.phase is PodPhase.FAILED:
+        return Status.FAILED
+    if pod.node is None:
+        return Status.GATED if pod.gated or pod.deleting or not pod.ours else Status.PENDING
+    if pod.deleting:
+        return Status.RELEASING
+    if pod.phase is PodPhase.UNKNOWN:
+        return Status.UNKNOWN
+    return Status.RUNNING if pod.phase is PodPhase.RUNNING else Status.BOUND
+
+
+def _with_cards(pod: Pod, cards: tuple[Any, ...]) -> Pod:
+    values = {name: getattr(pod, name) for name in pod.__struct_fields__}
+    return Pod(**{**values, "cards": cards})
