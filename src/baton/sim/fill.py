@@ -118,6 +118,13 @@ def fill(
     )
 
 
+def fill_task(shared: tuple[Sequence[TraceJob], Sequence[TraceNode]], task: tuple[str, int, float]) -> FillResult:
+    """One fill of many, for `in_parallel`."""
+    jobs, nodes = shared
+    policy, seed, load = task
+    return fill(jobs, nodes, policy, seed, load)
+
+
 def fragment_of(workload: TargetWorkload, cluster: Cluster, node: int) -> float:
     """The weighted fragment of one node."""
     here = slice(node, node + 1)

@@ -131,6 +131,54 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     wait_quantiles_s: list[float]
 
 
+def summarise(
+    jobs: Sequence[TraceJob],
+    outcomes: Sequence[Outcome],
+    moments: Sequence[Moment],
+    *,
+    policy: str,
+    seed: int,
+    impossible: Sequence[str],
+    capacity_milli: int,
+    node_failures: int,
+    lost_gpu_s: float,
+    cycles: int,
+) -> Summary:
+    """All numbers of a run."""
+    done = [outcome for outcome in outcomes if outcome.end_s is not None]
+    fairness = finish_time_fairness(jobs, {outcome.name: outcome for outcome in done}, capacity_milli / 1000)
+    by_tenant = tenants(done, fairness)
+    end_s = max((outcome.end_s or 0.0 for outcome in done), default=0.0)
+    last_submit_s = max((job.submit_s for job in jobs), default=0.0)
+    jct_s = [outcome.jct_s for outcome in done]
+    wait_s = [outcome.wait_s for outcome in done]
+    return Summary(
+        policy=policy,
+        seed=seed,
+        jobs=len(jobs) + len(impossible),
+        finished=len(done),
+        unfinished=[outcome.name for outcome in outcomes if outcome.end_s is None],
+        impossible=list(impossible),
+        jct_s=Distribution.of(jct_s),
+        wait_s=Distribution.of(wait_s),
+        slowdown=Distribution.of([outcome.slowdown for outcome in done]),
+        makespan_s=end_s,
+        utilisation=utilisation_until(moments, end_s, capacity_milli),
+        busy_utilisation=utilisation_until(moments, min(last_submit_s, end_s) or end_s, capacity_milli),
+        preemptions=sum(outcome.preemptions for outcome in outcomes),
+        node_failures=node_failures,
+        job_failures=sum(outcome.failures for outcome in outcomes),
+        lost_gpu_hours=lost_gpu_s / 3600,
+        jain=jain([tenant.slowdown for tenant in by_tenant]),
+        finish_time_fairness=Distribution.of(list(fairness.values())),
+        tenants=by_tenant,
+        curve=curve(moments, end_s, capacity_milli),
+        cycles=cycles,
+        jct_quantiles_s=quantiles(jct_s),
+        wait_quantiles_s=quantiles(wait_s),
+    )
+
+
 def jain(values: Sequence[float]) -> float:
     """Jain's fairness index of these values."""
     squares = sum(value * value for value in values)

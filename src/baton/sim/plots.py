@@ -12,7 +12,7 @@ from typing import NamedTuple
 _WIDTH, _HEIGHT = 560, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 34, 46
 _SERIES_CLASSES = 8
-_NARROWEST_LABEL_PX = 18
+_LEGEND_LINE_PX = 18
 
 
 class Series(NamedTuple):
@@ -46,7 +46,7 @@ def line_chart(
         return _frame(title, x_label, y_label, '<text class="empty" x="280" y="150">no data</text>')
     xs = [value for line in drawn for value in line.x if not log_x or value > 0]
     ys = [value for line in drawn for value in line.y]
-    x_axis = _Axis(min(xs, default=1), max(xs, default=1), _LEFT, _WIDTH - _RIGHT, log=log_x)
+    x_axis = _Axis(min(xs, default=1), max(xs, default=1), _LEFT, _WIDTH - _RIGHT, log=log_x, tight=True)
     low = 0.0 if y_from_zero else min(ys)
     y_axis = _Axis(low, max(ys), _HEIGHT - _BOTTOM, _TOP)
     parts = [x_axis.grid_x(), y_axis.grid_y()]
@@ -58,8 +58,9 @@ def line_chart(
         parts.append(
             f'<polyline class="line s{number % _SERIES_CLASSES}" points="{points}"><title>{name}</title></polyline>'
         )
-    parts.append(_legend([line.label for line in drawn]))
-    return _frame(title, x_label, y_label, "".join(parts), len(drawn))
+    legend, legend_px = _legend([line.label for line in drawn])
+    parts.append(legend)
+    return _frame(title, x_label, y_label, "".join(parts), legend_px)
 
 
 def bar_chart(title: str, bars: Sequence[Bar], *, y_label: str, reference_label: str = "") -> str:
@@ -95,7 +96,9 @@ def bar_chart(title: str, bars: Sequence[Bar], *, y_label: str, reference_label:
 class _Axis:
     """Values to pixels, with round ticks."""
 
-    def __init__(self, low: float, high: float, start_px: float, end_px: float, *, log: bool = False) -> None:
+    def __init__(
+        self, low: float, high: float, start_px: float, end_px: float, *, log: bool = False, tight: bool = False
+    ) -> None:
         self.log = log
         self.start_px, self.end_px = start_px, end_px
         if log:
@@ -109,10 +112,10 @@ class _Axis:
             if high <= low:
                 high = low + (abs(low) or 1.0)
             step_size = _nice((high - low) / 5)
-            self.low = math.floor(low / step_size + 1e-9) * step_size
-            self.high = math.ceil(high / step_size - 1e-9) * step_size
-            count = round((self.high - self.low) / step_size)
-            self.ticks = [self.low + step_size * number for number in range(count + 1)]
+            first, last = math.floor(low / step_size + 1e-9), math.ceil(high / step_size - 1e-9)
+            self.low, self.high = (low, high) if tight else (first * step_size, last * step_size)
+            ticks = [number * step_size for number in range(first, last + 1)]
+            self.ticks = [tick for tick in ticks if self.low - 1e-9 <= tick <= self.high + 1e-9]
 
     def at(self, value: float) -> float:
         position = math.log10(value) if self.log else value
@@ -150,25 +153,25 @@ def _nice(step: float) -> float:
     return next(scale * factor for factor in (1, 2, 2.5, 5, 10) if scale * factor >= step - 1e-12 * scale)
 
 
-def _legend(labels: Sequence[str]) -> str:
-    """A row of keys under the axis, spaced by the length of each label."""
+def _legend(labels: Sequence[str]) -> tuple[str, float]:
+    """Keys under the axis, spaced by the length of each label, and the height they take."""
     parts, x = [], float(_LEFT)
     y = _HEIGHT + 2.0
     for number, label in enumerate(labels):
         width = 30 + 6.6 * len(label)
         if x + width > _WIDTH and x > _LEFT:
-            x, y = float(_LEFT), y + _NARROWEST_LABEL_PX
+            x, y = float(_LEFT), y + _LEGEND_LINE_PX
         parts.append(
             f'<line class="line s{number % _SERIES_CLASSES}" x1="{x:.0f}" x2="{x + 18:.0f}" y1="{y:.0f}" y2="{y:.0f}"/>'
             f'<text class="tick" x="{x + 23:.0f}" y="{y + 4:.0f}">{escape(label)}</text>'
         )
         x += width + 8
-    return "".join(parts)
+    return "".join(parts), y + 10 - _HEIGHT
 
 
-def _frame(title: str, x_label: str, y_label: str, body: str, legend: int = 0) -> str:
+def _frame(title: str, x_label: str, y_label: str, body: str, legend_px: float = 0.0) -> str:
     middle = (_LEFT + _WIDTH - _RIGHT) / 2
-    height = _HEIGHT + (12 + _NARROWEST_LABEL_PX * math.ceil(legend / 3) if legend else 0)
+    height = round(_HEIGHT + legend_px)
     return (
         f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(title)}">'
         f'<text class="heading" x="{_LEFT}" y="18">{escape(title)}</text>'

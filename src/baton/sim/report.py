@@ -86,36 +86,35 @@ def fill_report(results: Sequence[FillResult], asked: Mapping[str, str]) -> str:
     policies = list(dict.fromkeys(result.policy for result in results))
     curves = {policy: mean_curves([result for result in results if result.policy == policy]) for policy in policies}
 
-    def chart(title: str, place: int, y_label: str) -> str:
-        series = [Series(policy, range(len(curves[policy][place])), curves[policy][place]) for policy in policies]
-        return line_chart(title, series, x_label="arrived demand, % of capacity", y_label=y_label)
+    def chart(title: str, place: int, y_label: str, start: int = 0) -> str:
+        series = [
+            Series(policy, range(start, len(curves[policy][place])), curves[policy][place][start:])
+            for policy in policies
+        ]
+        label = "arrived demand, % of capacity"
+        return line_chart(title, series, x_label=label, y_label=y_label, y_from_zero=not start)
 
     plots = (
         chart("Allocated", 0, "% of capacity"),
+        chart("Allocated, where policies part", 0, "% of capacity", start=80),
         chart("Fragmented", 1, "% of capacity"),
         chart("Fragmented part of what is free", 2, "% of free capacity"),
     )
-    rows = []
-    for policy in policies:
-        allocated, fragmented, _ = curves[policy]
-        failed = [result.failed for result in results if result.policy == policy]
-        rows.append(
-            (
-                policy,
-                *(f"{allocated[at]:.2f}" if at < len(allocated) else "" for at in FILL_POINTS),
-                f"{fragmented[min(100, len(fragmented) - 1)]:.2f}",
-                f"{sum(failed) / len(failed):,.0f}",
-            )
-        )
-    columns = ("policy", *(f"allocated at {at} %" for at in FILL_POINTS), "fragmented at 100 %", "pods dropped")
     sections = [
-        _section("Policies", _table(columns, rows)),
+        _section("Policies", _table(FILL_COLUMNS, fill_rows(results))),
         f'<h2>Plots</h2><div class="plots">{"".join(f"<div>{plot}</div>" for plot in plots)}</div>',
     ]
     return _page("Simulation of filling a cluster", asked, sections)
 
 
 FILL_POINTS = (90, 95, 100, 130)
+FILL_COLUMNS = (
+    "policy",
+    "seeds",
+    *(f"allocated at {at} %" for at in FILL_POINTS),
+    "fragmented at 100 %",
+    "pods dropped",
+)
 RUN_COLUMNS = (
     "policy",
     "seed",
@@ -150,6 +149,24 @@ def run_row(summary: Summary) -> tuple[str, ...]:
         f"{summary.finish_time_fairness.p95:.2f}",
         f"{len(summary.unfinished) + len(summary.impossible):,}",
     )
+
+
+def fill_rows(results: Sequence[FillResult]) -> list[tuple[str, ...]]:
+    """One line per policy, means over its seeds."""
+    rows = []
+    for policy in dict.fromkeys(result.policy for result in results):
+        mine = [result for result in results if result.policy == policy]
+        allocated, fragmented, _ = mean_curves(mine)
+        rows.append(
+            (
+                policy,
+                str(len(mine)),
+                *(f"{allocated[at]:.2f}" if at < len(allocated) else "" for at in FILL_POINTS),
+                f"{fragmented[100]:.2f}" if len(fragmented) > 100 else "",
+                f"{sum(result.failed for result in mine) / len(mine):,.0f}",
+            )
+        )
+    return rows
 
 
 def mean_curves(results: Sequence[FillResult]) -> tuple[list[float], list[float], list[float]]:

@@ -243,6 +243,19 @@ def read_nodes(path: Path, form: str | None = None) -> tuple[tuple[TraceNode, ..
     return tuple(nodes), tuple(skipped)
 
 
+def format_jobs(jobs: Sequence[TraceJob], *, json_lines: bool) -> bytes:
+    """Jobs in our own format, as a reader takes them back."""
+    if json_lines:
+        return b"".join(msgspec.json.encode(job) + b"\n" for job in jobs)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(TraceJob.__struct_fields__)
+    for job in jobs:
+        values = msgspec.structs.asdict(job) | {"models": "|".join(job.models)}
+        writer.writerow("" if value is None else value for value in values.values())
+    return text.getvalue().encode()
+
+
 def _read(
     path: Path, form: str | None, formats: Mapping[str, TraceFormat[Item]], cards_per_node: int
 ) -> tuple[list[Item], list[Skipped]]:

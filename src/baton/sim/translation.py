@@ -30,7 +30,7 @@ from baton.engine.objects import (
 from baton.sim.workload import TraceJob, TraceNode
 
 MODEL_LABEL = "baton.dev/card-model"
-_MIB = 1024 * 1024
+MIB = 1024 * 1024
 _PODS_PER_NODE = 1000
 
 
@@ -38,7 +38,7 @@ def engine_node(node: TraceNode, slots_per_card: int) -> Node:
     """The node with its cards; with several slots a card serves that many jobs at once."""
     return Node(
         name=NodeName(node.name),
-        allocatable=(("cpu", node.cpu_milli), ("memory", node.memory_mib * _MIB), ("pods", _PODS_PER_NODE)),
+        allocatable=(("cpu", node.cpu_milli), ("memory", node.memory_mib * MIB), ("pods", _PODS_PER_NODE)),
         labels=((MODEL_LABEL, node.model),),
         cards=tuple(
             Card(
@@ -52,6 +52,14 @@ def engine_node(node: TraceNode, slots_per_card: int) -> Node:
     )
 
 
+def model_of(node: Node) -> str:
+    """The model that the node's label names, or else that of its first card."""
+    labelled = dict(node.labels).get(MODEL_LABEL)
+    if labelled is not None:
+        return labelled
+    return node.cards[0].model if node.cards else ""
+
+
 @lru_cache(maxsize=4096)
 def _spec(
     cpu_milli: int, memory_mib: int, cards: int, milli: int, card_memory_mib: int, models: tuple[str, ...], slots: bool
@@ -61,15 +69,13 @@ def _spec(
         if slots:
             request = (CardRequest(kind=CardKind.SLOT, count=cards),)
         elif milli < WHOLE_CARD:
-            request = (
-                CardRequest(kind=CardKind.FRACTION, count=cards, share_milli=milli, memory_mib=card_memory_mib),
-            )
+            request = (CardRequest(kind=CardKind.FRACTION, count=cards, share_milli=milli, memory_mib=card_memory_mib),)
         else:
             request = (CardRequest(kind=CardKind.WHOLE, count=cards),)
     terms: tuple[NodeTerm, ...] = ()
     if models:
         terms = (NodeTerm(expressions=(Requirement(MODEL_LABEL, "In", models),)),)
-    requests = (("cpu", cpu_milli), ("memory", memory_mib * _MIB))
+    requests = (("cpu", cpu_milli), ("memory", memory_mib * MIB))
     return PodSpec(containers=(Container(requests=requests, cards=request),), node_terms=terms)
 
 
