@@ -41,6 +41,14 @@ _ROUNDS_PER_CYCLE = 50
 _FRAGMENT_SAMPLES = 2000
 
 
+class Outage(msgspec.Struct, frozen=True):
+    """A node that is away for a while, at a known time."""
+
+    node: NodeName
+    at_s: float
+    lasts_s: float
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How the simulated cluster behaves."""
 
@@ -61,6 +69,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     node_mtbf_s: float = 0.0
     """Mean time between failures of one node; 0 for none."""
     node_repair_s: float = 3600.0
+    outages: tuple[Outage, ...] = ()
 
 
 class Kind(IntEnum):
@@ -148,6 +157,7 @@ class Replay:
         self._owner: dict[PodKey, GroupKey] = {}
         self._bound: dict[GroupKey, dict[PodKey, Binding]] = defaultdict(dict)
         self._node_jobs: dict[NodeName, set[GroupKey]] = defaultdict(set)
+        self._away: set[NodeName] = set()
         self._next_cycle_s = 0.0
         self._cycle_due = False
         self._room_changed = True
@@ -181,6 +191,8 @@ class Replay:
         )
         for pod in self._background:
             self.books.reserve(pod.cards)
+        for number, outage in enumerate(self.settings.outages, start=1):
+            self._push(outage.at_s, Kind.NODE_DOWN, outage.node, number)
         if self.settings.node_mtbf_s:
             for name in self.nodes:
                 self._push(self._until_failure_s(), Kind.NODE_DOWN, name)
@@ -189,9 +201,9 @@ class Replay:
         if subject is None:
             self._cycle_due = True
         elif kind is Kind.NODE_DOWN:
-            self._fail(NodeName(subject))
+            self._fail(NodeName(subject), stamp)
         elif kind is Kind.NODE_UP:
-            self._repair(NodeName(subject))
+            self._repair(NodeName(subject), stamp)
         else:
             run = self.runs[GroupKey(subject)]
             if kind is Kind.ARRIVAL:
@@ -353,20 +365,27 @@ class Replay:
         run.nodes.clear()
         self._set_speeds(neighbours)
 
-    def _fail(self, name: NodeName) -> None:
+    def _fail(self, name: NodeName, outage: int) -> None:
+        """The node goes away: by chance, or in an outage that was announced (counted from 1)."""
+        if name in self._away:
+            return
+        self._away.add(name)
         self.node_failures += 1
         self.engine.apply([events.NodeRemoved(name)])
         self.books.set_down(name, down=True)
         for key in sorted(self._node_jobs[name]):
             self.runs[key].failures += 1
             self._stop(self.runs[key], failed=True)
-        self._push(self.now_s + self.settings.node_repair_s, Kind.NODE_UP, name)
+        lasts_s = self.settings.outages[outage - 1].lasts_s if outage else self.settings.node_repair_s
+        self._push(self.now_s + lasts_s, Kind.NODE_UP, name, outage)
         self._changed(room=True)
 
-    def _repair(self, name: NodeName) -> None:
+    def _repair(self, name: NodeName, outage: int) -> None:
+        self._away.discard(name)
         self.engine.apply([events.NodeChanged(self.nodes[name])])
         self.books.set_down(name, down=False)
-        self._push(self.now_s + self._until_failure_s(), Kind.NODE_DOWN, name)
+        if not outage:
+            self._push(self.now_s + self._until_failure_s(), Kind.NODE_DOWN, name)
         self._changed(room=True)
 
     def _until_failure_s(self) -> float:

@@ -181,8 +181,8 @@ def _converted(given: Mapping[str, Any], kind: type[Item]) -> Item:
         message, _, where = str(error).partition(" - at `$.")
         field = where.rstrip("`")
         if not field:
-            raise BadFieldError("the row", dict(given), message[:1].lower() + message[1:]) from None
-        raise BadFieldError(field, given.get(field), message[:1].lower() + message[1:]) from None
+            raise ValueError(f"the row is off: {message[:1].lower()}{message[1:]}") from None
+        raise BadFieldError(field, given.get(field), message.removeprefix("Expected ")) from None
 
 
 def checked_job(job: TraceJob) -> TraceJob:
