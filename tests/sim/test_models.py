@@ -13,7 +13,7 @@ from baton.sim.metrics import (
     quantiles,
     utilisation_until,
 )
-from baton.sim.policies import FIRST_LEVEL_GPU_S, LEVEL_GROWTH, level_floor, next_level
+from baton.sim.policies import FIRST_LEVEL_GPU_S, LEVEL_GROWTH, level_of, next_level
 from baton.sim.prediction import FIRST_GUESS_S, History, corrected
 from baton.sim.sharing import Resident, SharingModel, interference
 from baton.sim.workload import TraceJob
@@ -78,12 +78,10 @@ def test_a_guess_that_was_outlived_is_doubled() -> None:
     assert corrected(100, 750) == 800
 
 
-def test_levels_of_attained_service() -> None:
-    assert level_floor(0) == 0
-    assert next_level(0) == FIRST_LEVEL_GPU_S
-    assert level_floor(FIRST_LEVEL_GPU_S) == FIRST_LEVEL_GPU_S
-    assert next_level(FIRST_LEVEL_GPU_S) == FIRST_LEVEL_GPU_S * LEVEL_GROWTH
-    assert level_floor(FIRST_LEVEL_GPU_S * LEVEL_GROWTH * 1.5) == FIRST_LEVEL_GPU_S * LEVEL_GROWTH
+def test_levels_of_attained_service_grow_geometrically() -> None:
+    first, second = FIRST_LEVEL_GPU_S, FIRST_LEVEL_GPU_S * LEVEL_GROWTH
+    assert [level_of(service) for service in (0, first - 1, first, second - 1, second)] == [0, 0, 1, 1, 2]
+    assert [next_level(service) for service in (0, first, second)] == [first, second, second * LEVEL_GROWTH]
 
 
 def test_jain_is_one_for_equals_and_one_over_n_for_one_alone() -> None:

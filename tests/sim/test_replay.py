@@ -76,10 +76,9 @@ def test_higher_priority_goes_first() -> None:
         job("high", 10, submit_s=2, cards=2, priority=9),
     ]
     _, times = replay(jobs, "priority")
-    assert times["high"] == (10, 20)
-    assert times["low"] == (20, 30)
-    _, times = replay(jobs, "fifo")
-    assert times["low"] == (10, 20), "fifo does not look at priorities"
+    assert times == {"running": (0, 10), "high": (10, 20), "low": (20, 30)}
+    _, in_order = replay(jobs, "fifo")
+    assert in_order["low"] == (10, 20), "fifo does not look at priorities"
 
 
 def test_decisions_may_be_spaced() -> None:

@@ -24,7 +24,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     configuration: str
     foresight: Foresight = Foresight.NONE
     attained_levels: bool = False
-    """Tell the engine of a job's attained service whenever it enters the next level."""
+    """A job's priority falls by one with every level of attained service; the engine is told when it does."""
     preemptive: bool = False
     """Arrivals can change something even when no card is free."""
     trace_queues: bool = False
@@ -78,14 +78,13 @@ def named_policy(name_or_path: str) -> Policy:
 
 
 def next_level(attained_gpu_s: float) -> float:
-    """The least level above this service."""
-    level = FIRST_LEVEL_GPU_S
-    while level <= attained_gpu_s * (1 + 1e-9):
-        level *= LEVEL_GROWTH
+    """The service at which the next level begins."""
+    return float(FIRST_LEVEL_GPU_S * LEVEL_GROWTH ** level_of(attained_gpu_s))
+
+
+def level_of(attained_gpu_s: float) -> int:
+    """How many levels this service has passed."""
+    level, bound = 0, FIRST_LEVEL_GPU_S
+    while bound <= attained_gpu_s * (1 + 1e-9):
+        level, bound = level + 1, bound * LEVEL_GROWTH
     return level
-
-
-def level_floor(attained_gpu_s: float) -> float:
-    """The level that this service has reached; 0 below the first."""
-    level = next_level(attained_gpu_s)
-    return level / LEVEL_GROWTH if level > FIRST_LEVEL_GPU_S else 0.0

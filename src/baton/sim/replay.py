@@ -30,7 +30,7 @@ from baton.engine.presets import configured
 from baton.sim.books import CardBooks, DefectError
 from baton.sim.feasibility import EmptyCluster
 from baton.sim.metrics import Moment, Outcome, Summary, summarise
-from baton.sim.policies import Policy, level_floor, next_level
+from baton.sim.policies import Policy, level_of, next_level
 from baton.sim.prediction import Foresight, History, corrected
 from baton.sim.sharing import Resident, SharingModel
 from baton.sim.translation import engine_group, engine_pods, running_pod
@@ -219,15 +219,20 @@ class Replay:
     def _arrive(self, run: Run) -> None:
         if self.policy.foresight is Foresight.PREDICTED:
             run.guess_s = self.history.predict(run.job)
-        order = (-self._priority(run), run.job.submit_s, next(self._sequence), run.key)
-        heapq.heappush(self._outside, order)
+        self._wait(run)
         self._changed(room=False)
 
-    def _admit(self) -> None:
-        """Show the engine as many waiting jobs as it may see."""
+    def _wait(self, run: Run) -> None:
+        order = (-self._priority(run), run.job.submit_s, next(self._sequence), run.key)
+        heapq.heappush(self._outside, order)
+
+    def _admit(self) -> bool:
+        """Show the engine as many waiting jobs as it may see; true when it sees new ones."""
         visible = self.settings.visible_jobs or len(self.runs)
+        before = len(self._pending)
         while self._outside and len(self._pending) < visible:
             self._submit(self.runs[heapq.heappop(self._outside)[-1]])
+        return len(self._pending) > before
 
     def _submit(self, run: Run) -> None:
         """Hand the job to the engine, for the first time or again."""
@@ -245,14 +250,13 @@ class Replay:
         self.engine.apply([self._group_event(run), *(events.PodChanged(pod) for pod in run.pods)])
 
     def _group_event(self, run: Run) -> events.GroupChanged:
-        attained_gpu_s = level_floor(run.attained_gpu_s) if self.policy.attained_levels else run.attained_gpu_s
         return events.GroupChanged(
             engine_group(
                 run.job,
                 run.job.queue if self.policy.trace_queues else _QUEUE,
                 priority=self._priority(run),
                 expected_s=self._expected_s(run),
-                attained_gpu_s=attained_gpu_s,
+                attained_gpu_s=run.attained_gpu_s,
             )
         )
 
@@ -265,6 +269,8 @@ class Replay:
         return corrected(run.guess_s, run.ran_s) - run.ran_s
 
     def _priority(self, run: Run) -> int:
+        if self.policy.attained_levels:
+            return -level_of(run.attained_gpu_s)
         return run.job.priority if self.policy.trace_priorities else 0
 
     def _decide(self) -> None:
@@ -280,10 +286,7 @@ class Replay:
             for _ in range(_ROUNDS_PER_CYCLE):
                 self.cycles += 1
                 again = self._carry_out(self.engine.schedule(self.now_s))
-                if self._outside and len(self._pending) < self.settings.visible_jobs:
-                    self._admit()
-                    again = True
-                if not again:
+                if not self._admit() and not again:
                     break
             self._room_changed = False
         self._note()
@@ -338,8 +341,8 @@ class Replay:
             run.work_left_s += lost_s
             self.lost_gpu_s += lost_s * run.job.gpus
         run.overhead_left_s = self.settings.restart_s
-        self.engine.apply([events.PodRemoved(pod.key) for pod in run.pods])
-        self._submit(run)
+        self._forget(run)
+        self._wait(run)
         self._changed(room=True)
 
     def _end(self, run: Run) -> None:
@@ -347,10 +350,14 @@ class Replay:
         run.end_s = self.now_s
         self._unfinished -= 1
         self.history.observe(run.job, run.job.duration_s or run.ran_s)
+        self._forget(run)
+        self._changed(room=True)
+
+    def _forget(self, run: Run) -> None:
+        """Take the job out of the engine."""
         for pod in run.pods:
             del self._owner[pod.key]
         self.engine.apply([*(events.PodRemoved(pod.key) for pod in run.pods), events.GroupRemoved(run.key)])
-        self._changed(room=True)
 
     def _leave(self, run: Run) -> None:
         """Strike the job from the books and let its neighbours run freer."""
