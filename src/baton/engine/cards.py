@@ -17,7 +17,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from baton.engine.columns import BOTH, Array, Columns, Rows
+from baton.engine.columns import BOTH, FUTURE, Array, Columns, Rows
 from baton.engine.demands import CardPlan, Demand
 from baton.engine.objects import KIND_BIT, WHOLE_CARD_MILLI, Card, CardGrant, CardId, CardKind, PodKey
 from baton.engine.resources import CARD_MILLI, CARDS, SLOTS, VGPU_CORES, VGPU_MEMORY, VGPU_NUMBER
@@ -254,6 +254,25 @@ class CardLedger(Columns):
         cards = _RowCards(self, row, plane, order, allowed, scores)
         return cards.assign(plan)
 
+    def foresee(
+        self, row: int, plan: CardPlan, steps: int, *, order: str = "", allowed: Sequence[bool] | None = None
+    ) -> tuple[list[Assignment], Array]:
+        """What `pick` would answer `steps` times in a row if each answer were charged, and the usage after each.
+
+        The usage is [quantities, cards, states]; state 0 is the present one. Nothing is changed.
+        """
+        cards = _RowCards(self, row, FUTURE, order, allowed, None)
+        states = [cards.usage()]
+        found: list[Assignment] = []
+        while len(found) < steps:
+            assignment = cards.assign(plan) if plan.demands else NOTHING
+            if assignment is None:
+                break
+            cards.take(assignment)
+            found.append(assignment)
+            states.append(cards.usage())
+        return found, np.array(states, dtype=np.int32).transpose(1, 2, 0)
+
     def assignment_of(self, row: int, grants: Iterable[CardGrant], plan: CardPlan) -> Assignment:
         """Rebuild what a running pod holds from the grants it was bound with; cards that are gone are skipped."""
         position_of = {
@@ -355,6 +374,17 @@ class _RowCards:
         self.allowed = allowed
         self.scores = scores
 
+    def usage(self) -> list[list[int]]:
+        return [self.memory[:], self.share[:], self.slots[:], self.exclusive[:], self.claims[:]]
+
+    def take(self, assignment: Assignment) -> None:
+        for position, memory, share, slots, exclusive in assignment.charges:
+            self.memory[position] += memory
+            self.share[position] += share
+            self.slots[position] += slots
+            self.exclusive[position] += exclusive
+            self.claims[position] += 1
+
     def assign(self, plan: CardPlan) -> Assignment | None:
         if len(plan.demands) == 1 and plan.demands[0].init is None:
             chosen = self._choose(plan.demands[0], {}, ())
@@ -413,18 +443,29 @@ class _RowCards:
         return None
 
     def _choose(self, demand: Demand, own: Mapping[int, Sequence[int]], preferred: tuple[int, ...]) -> list[int] | None:
-        candidates = self._candidates(demand, own, preferred)
-        return candidates[: demand.cards] if len(candidates) >= demand.cards else None
+        fitting = self._fitting(demand, own)
+        if len(fitting) < demand.cards:
+            return None
+        if demand.cards == 1 and not preferred:
+            return [min(fitting, key=self._rank)] if len(fitting) > 1 else fitting
+        return self._ordered(fitting, preferred)[: demand.cards]
 
     def _candidates(self, demand: Demand, own: Mapping[int, Sequence[int]], preferred: tuple[int, ...]) -> list[int]:
         """Cards with room, best first. `own` is what other containers of the pod take in the same phase."""
-        fitting = [
-            position
-            for position in range(len(self.kinds))
-            if self.kinds[position] & demand.kind_bit
-            and (self.allowed is None or self.allowed[position])
-            and self._has_room(demand, position, own.get(position))
-        ]
+        return self._ordered(self._fitting(demand, own), preferred)
+
+    def _fitting(self, demand: Demand, own: Mapping[int, Sequence[int]]) -> list[int]:
+        bit, claims = demand.kind_bit, self.claims
+        served = [position for position, kinds in enumerate(self.kinds) if kinds & bit]
+        if self.allowed is not None:
+            served = [position for position in served if self.allowed[position]]
+        if demand.exclusive and not own:
+            served = [position for position in served if not claims[position]]
+            if not demand.memory_mib:
+                return served
+        return [position for position in served if self._has_room(demand, position, own.get(position))]
+
+    def _ordered(self, fitting: list[int], preferred: tuple[int, ...]) -> list[int]:
         if len(fitting) > 1:
             fitting.sort(key=self._rank)
             if preferred:

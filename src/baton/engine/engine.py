@@ -33,10 +33,12 @@ class Engine:
         catalogue: Mapping[str, type[Plugin[Any]]] = BUILT_IN,
         memory_overcommit: float = 1.0,
         share_overcommit: float = 1.0,
+        ports: Mapping[str, Any] | None = None,
     ) -> None:
         self._catalogue = catalogue
         self.state = ClusterState(memory_overcommit=memory_overcommit, share_overcommit=share_overcommit)
         self.framework = Framework(configuration, catalogue)
+        self._ports = ports
         self._cache = SignatureCache(self.state)
 
     def configure(self, configuration: Configuration) -> None:
@@ -64,4 +66,4 @@ class Engine:
 
     def session(self, now_s: float) -> Session:
         """An open session, for questions and for tests; close it before the next event."""
-        return Session(self.state, self.framework, self._cache, now_s)
+        return Session(self.state, self.framework, self._cache, now_s, self._ports)

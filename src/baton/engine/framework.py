@@ -31,6 +31,9 @@ HOOKS = (
     "reclaimable",
     "victims",
     "may_start",
+    "sees_world",
+    "job_started",
+    "job_blocked",
 )
 
 

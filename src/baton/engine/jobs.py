@@ -87,6 +87,8 @@ class Job:
         """Charges of every task that is not finished."""
         self.phase = group.phase
         self.best_effort_pending = 0
+        self.ready = 0
+        """Tasks in a status of `READY`."""
         self.last_start_s: float = 0.0
 
     @property
@@ -102,15 +104,19 @@ class Job:
         return self.group.min_member
 
     def ready_count(self) -> int:
-        counts = self.counts
-        running = counts[Status.ALLOCATED] + counts[Status.BINDING] + counts[Status.BOUND] + counts[Status.RUNNING]
-        return running + counts[Status.SUCCEEDED] + self.best_effort_pending
+        return self.ready + self.best_effort_pending
 
     def pipelined_count(self) -> int:
         return self.counts[Status.PIPELINED]
 
     def valid_count(self) -> int:
         return sum(self.counts[status] for status in VALID)
+
+    def recount(self, before: Status, status: Status) -> None:
+        """One task went from one status to another."""
+        self.counts[before] -= 1
+        self.counts[status] += 1
+        self.ready += (status in READY) - (before in READY)
 
     def role_counts(self, statuses: frozenset[Status]) -> dict[str, int]:
         counts: dict[str, int] = {}
@@ -128,7 +134,9 @@ class Job:
         return all(counts.get(role, 0) >= minimum for role, minimum in roles)
 
     def is_ready(self) -> bool:
-        return self.ready_count() >= self.min_member and self.roles_met(READY)
+        if self.ready + self.best_effort_pending < self.group.min_member:
+            return False
+        return not self.group.min_role_members or self.roles_met(READY)
 
     def is_pipelined(self) -> bool:
         return self.ready_count() + self.pipelined_count() >= self.min_member and self.roles_met(

@@ -68,6 +68,8 @@ class Plugin(Generic[A]):
     argument_prefixes: ClassVar[dict[str, str]] = {}
     """Argument families such as `binpack.resources.<name>`: prefix to the dict field that collects them."""
     scope: ClassVar[Scope] = Scope.SPEC
+    keys_change: ClassVar[bool] = False
+    """Starting one job may change the keys of others."""
     card_order: str = ""
     """`binpack` or `spread`: how cards inside a node are preferred."""
 
@@ -148,6 +150,18 @@ class Plugin(Generic[A]):
 
     def victims(self, tasks: Sequence[Task]) -> Sequence[Task]:
         """Running tasks that the shuffle action should move away."""
+        raise NotImplementedError
+
+    def sees_world(self, task: Task) -> bool:
+        """Whether the `world_` hooks have something to say about this task beside pod affinity and spread."""
+        raise NotImplementedError
+
+    def job_started(self, job: Job) -> None:
+        """Tasks of the job were placed and committed."""
+        raise NotImplementedError
+
+    def job_blocked(self, job: Job, stuck: Task | None) -> None:
+        """The allocate action could not place the job."""
         raise NotImplementedError
 
     def may_start(self, job: Job) -> str | None:

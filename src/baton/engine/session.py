@@ -11,25 +11,25 @@ Combination rules:
 - scores add up; equal scores go to the first node name.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from baton.engine.cards import Assignment
-from baton.engine.columns import BOTH, FUTURE, Floats
+from baton.engine.cards import NOTHING, Assignment
+from baton.engine.columns import BOTH, FUTURE, Array, Floats
 from baton.engine.framework import Framework
 from baton.engine.jobs import Job, QueueShare, Status, Task
 from baton.engine.nodes import NodeView
-from baton.engine.objects import GroupKey, GroupPhase, LabelSelector
+from baton.engine.objects import GroupKey, GroupPhase, LabelSelector, PodKey
 from baton.engine.plan import Binding, Eviction, Nomination, PhaseChange
 from baton.engine.plugin import Check, OrderKey, Scope, Vote
 from baton.engine.room import allowed_positions, room_checks
 from baton.engine.signatures import NEVER, Key, SignatureCache
 from baton.engine.state import ClusterState
 from baton.engine.statement import Statement
-from baton.engine.verdicts import Verdict
+from baton.engine.verdicts import Cause, Verdict
 
 
 class Placement(NamedTuple):
@@ -42,10 +42,19 @@ class Placement(NamedTuple):
 class Session:
     """What actions and plugins see of a cycle."""
 
-    def __init__(self, state: ClusterState, framework: Framework, cache: SignatureCache, now_s: float) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        framework: Framework,
+        cache: SignatureCache,
+        now_s: float,
+        ports: Mapping[str, Any] | None = None,
+    ) -> None:
         self.state = state
         self.framework = framework
         self.now_s = now_s
+        self.ports: Mapping[str, Any] = ports or {}
+        """What plugins may ask outside, brought by the caller."""
         self._cache = cache
         self.bindings: list[Binding] = []
         self.evictions: list[Eviction] = []
@@ -55,7 +64,9 @@ class Session:
         self.promised: list[Task] = []
         self.unbound: list[Task] = []
         self.placeable: dict[GroupKey, int] = {}
-        self.blocked: dict[GroupKey, tuple[str, Task | None]] = {}
+        self.evicting: dict[PodKey, Task] = {}
+        """Victims of this session, committed or about to be."""
+        self.blocked: dict[GroupKey, tuple[Cause, Task | None]] = {}
         """Why an action left a job waiting, for the explanation: a word of `Cause`, and the task that was stuck."""
         state.settle()
         for plugin in framework.plugins:
@@ -68,6 +79,8 @@ class Session:
         self._scorers = framework.flat("scores")
         self._world_filters = framework.flat("world_filters")
         self._world_scorers = framework.flat("world_scores")
+        self._world_watchers = framework.flat("sees_world")
+        self.keys_change = any(plugin.keys_change for plugin in framework.plugins)
         self._scopes = {plugin.scope for plugin in framework.plugins}
 
     def action_arguments(self, action: str) -> dict[str, Any]:
@@ -173,6 +186,38 @@ class Session:
         if task._signature is not None:
             self._cache.placed(task._signature, row)
 
+    def copies_that_fit(self, task: Task, row: int, most: int = 64) -> int:
+        """How many such tasks the node would take, once evicted pods are gone."""
+        room = self.state.copies_with_room(task, row, most)
+        if not room or not task.needs.cards.demands:
+            return room
+        allowed = self._allowed_cards(task, row)
+        return len(self.state.ledger.foresee(row, task.needs.cards, room, allowed=allowed)[0])
+
+    def pretend_ended(self, task: Task) -> None:
+        """As if the task were gone; the caller rolls back."""
+        self.state.move(task, Status.FAILED)
+
+    def job_started(self, job: Job) -> None:
+        for plugin in self.framework.flat("job_started"):
+            plugin.job_started(job)
+
+    def job_blocked(self, job: Job, cause: Cause, stuck: Task | None) -> None:
+        self.blocked[job.key] = (cause, stuck)
+        for plugin in self.framework.flat("job_blocked"):
+            plugin.job_blocked(job, stuck)
+
+    def disruptions_left(self) -> dict[tuple[str, str], int]:
+        """What every disruption budget still allows after the evictions of this session."""
+        budgets = self.state.budgets
+        left = {key: budget.disruptions_allowed for key, budget in budgets.items()}
+        for victim in self.evicting.values():
+            labels = dict(victim.pod.labels)
+            for key, budget in budgets.items():
+                if budget.namespace == victim.pod.namespace and budget.selector.matches(labels):
+                    left[key] -= 1
+        return left
+
     def checks(self, task: Task, nodes: NodeView) -> Iterable[Check]:
         """Every predicate, in the order they count in explanations."""
         for plugin in self._filters:
@@ -207,18 +252,21 @@ class Session:
         """Cards of the row in the configured order; the answer is empty for a task that wants none."""
         plan = task.needs.cards
         if not plan.demands:
-            return self.state.ledger.pick(row, plan, plane)
+            return NOTHING
         scores = None
         for plugin in self._card_scorers:
             scores = plugin.card_scores(task, row)
             if scores is not None:
                 break
-        allowed = None
-        exclusions = self._exclusions(task)
-        if task.needs.ruled or exclusions:
-            view = self.state.table.view(np.array([row], dtype=np.intp))
-            allowed = allowed_positions(task, view, self.state.placed, exclusions)
+        allowed = self._allowed_cards(task, row)
         return self.state.ledger.pick(row, plan, plane, order=self._card_order, allowed=allowed, scores=scores)
+
+    def foresee_cards(self, task: Task, row: int, steps: int) -> tuple[list[Assignment], Array]:
+        """See `CardLedger.foresee`; plugins that score cards look at the ledger, so they are foreseen nothing."""
+        if self._card_scorers and task.needs.cards.demands:
+            steps = 0
+        allowed = self._allowed_cards(task, row)
+        return self.state.ledger.foresee(row, task.needs.cards, steps, order=self._card_order, allowed=allowed)
 
     def signature_key(self, task: Task) -> Key:
         job = task.job
@@ -230,6 +278,10 @@ class Session:
             job.key if by_job and job is not None else None,
             job.group.queue if by_queue and job is not None else None,
         )
+
+    def repeatable(self, task: Task) -> bool:
+        """Whether placing one such task changes nothing for the next but the room on its node."""
+        return not task.needs.spec.host_ports and not task.needs.ruled and Scope.JOB not in self._scopes
 
     def accept(self, statement: Statement) -> None:
         """A committed statement becomes part of the plan."""
@@ -255,6 +307,13 @@ class Session:
             plugin.close(self)
         self.state.commit()
 
+    def _allowed_cards(self, task: Task, row: int) -> list[bool] | None:
+        exclusions = self._exclusions(task)
+        if not task.needs.ruled and not exclusions:
+            return None
+        view = self.state.table.view(np.array([row], dtype=np.intp))
+        return allowed_positions(task, view, self.state.placed, exclusions)
+
     def _exclusions(self, task: Task) -> tuple[LabelSelector, ...]:
         if not self._card_rules:
             return ()
@@ -262,7 +321,9 @@ class Session:
         return tuple(rule for rule in self._card_rules if rule.matches(labels))
 
     def _sees_world(self, task: Task) -> bool:
-        return task.needs.worldly or self.state.placed.concerns(task)
+        if task.needs.worldly or self.state.placed.concerns(task):
+            return True
+        return any(plugin.sees_world(task) for plugin in self._world_watchers)
 
     def _with_world(self, task: Task, scores: Floats) -> Floats:
         view = self.state.table.view()

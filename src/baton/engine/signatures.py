@@ -5,8 +5,8 @@ same for nodes where it fits only once evicted pods are gone. Before each use a 
 changed since its last use, in one batch, or starts over when many did.
 
 A run of equal pods is the common case and would pay a batch of one row per pod. So the row that was just used is scored
-for several placements ahead (a `Trajectory`): cards are picked and charged as they would be, the states in between
-are scored in one batch, and everything is undone. Each state has a token; as long as the row's token is the one the
+for several placements ahead (a `Trajectory`): cards are picked as they would be and the states in between are scored
+in one batch. Each state has a token; as long as the row's token is the one the
 trajectory left, the next score and the next cards are already known.
 """
 
@@ -21,7 +21,6 @@ from baton.engine.cards import Assignment
 from baton.engine.columns import FUTURE, NOW, Array, Floats, Rows
 from baton.engine.jobs import Task
 from baton.engine.nodes import NodeView
-from baton.engine.objects import PodKey
 from baton.engine.state import ClusterState
 
 TRAJECTORY_STEPS = 16
@@ -41,7 +40,11 @@ class Judge(Protocol):
 
     def pick_cards(self, task: Task, row: int, plane: int) -> Assignment | None: ...
 
+    def foresee_cards(self, task: Task, row: int, steps: int) -> tuple[list[Assignment], Array]: ...
+
     def signature_key(self, task: Task) -> Key: ...
+
+    def repeatable(self, task: Task) -> bool: ...
 
 
 class Trajectory(NamedTuple):
@@ -56,12 +59,10 @@ class Trajectory(NamedTuple):
 class Signature:
     """Scores of one kind of task over all nodes."""
 
-    __slots__ = ("cursor", "epoch", "last_row", "later", "plain", "score", "task", "trajectories")
+    __slots__ = ("cursor", "epoch", "last_row", "later", "plain", "score", "trajectories")
 
-    def __init__(self, task: Task) -> None:
-        self.task = task
-        spec = task.needs.spec
-        self.plain = not spec.host_ports and not spec.card_rules.spread_group
+    def __init__(self, *, plain: bool) -> None:
+        self.plain = plain
         """Placing one task changes nothing for the next but the room on its node."""
         self.epoch = -1
         self.cursor = 0
@@ -94,7 +95,7 @@ class SignatureCache:
         key = judge.signature_key(task)
         signature = self._kept.get(key)
         if signature is None:
-            signature = self._kept[key] = Signature(task)
+            signature = self._kept[key] = Signature(plain=judge.repeatable(task))
             limit = max(16, CACHE_BYTES // (9 * max(1, self._state.table.count)))
             while len(self._kept) > limit:
                 self._kept.popitem(last=False)
@@ -187,28 +188,12 @@ class SignatureCache:
 
     def _look_ahead(self, signature: Signature, task: Task, row: int, judge: Judge) -> None:
         """Score the row as it is and as it will be after each of the next placements."""
-        state, table, ledger = self._state, self._state.table, self._state.ledger
-        request = task.needs.request
-        mark = ledger.checkpoint()
-        used: list[Array] = [table.used[FUTURE, :, row].copy()]
-        cards: list[Array] = [ledger.usage[FUTURE, :, :, row].copy()]
-        assignments: list[Assignment] = []
-        before = table.used[:, :, row].copy()
-        for step in range(TRAJECTORY_STEPS):
-            if not state.room_for(task, row):
-                break
-            assignment = judge.pick_cards(task, row, FUTURE)
-            if assignment is None:
-                break
-            assignments.append(assignment)
-            ledger.charge(PodKey(f"\0{step}"), row, assignment)
-            table.used[:, :, row] += request
-            used.append(table.used[FUTURE, :, row].copy())
-            cards.append(ledger.usage[FUTURE, :, :, row].copy())
-        table.used[:, :, row] = before
-        ledger.rollback(mark)
-        rows = np.full(len(used), row, dtype=np.intp)
-        view = NodeView(table, rows, FUTURE, np.stack(used, axis=1), np.stack(cards, axis=2))
+        table = self._state.table
+        steps = self._state.copies_with_room(task, row, TRAJECTORY_STEPS)
+        assignments, cards = judge.foresee_cards(task, row, steps)
+        states = np.arange(len(assignments) + 1)
+        used = table.used[FUTURE, :, row, np.newaxis] + task.needs.request[:, np.newaxis] * states
+        view = NodeView(table, np.full(len(states), row, dtype=np.intp), FUTURE, used, cards)
         scores = judge.fit_and_score(task, view).tolist()
         signature.score[row] = scores[0]
         if signature.later is not None:

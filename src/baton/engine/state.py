@@ -14,7 +14,7 @@ from baton.engine.affinity import PlacedPods
 from baton.engine.cards import NOTHING, Assignment, CardLedger
 from baton.engine.columns import FUTURE
 from baton.engine.demands import Needs
-from baton.engine.jobs import FINISHED, HELD, ON_NODE, Job, QueueShare, Status, Task
+from baton.engine.jobs import FINISHED, HELD, ON_NODE, READY, Job, QueueShare, Status, Task
 from baton.engine.nodes import NodeTable
 from baton.engine.objects import (
     Budget,
@@ -140,8 +140,7 @@ class ClusterState:
     def relabel(self, task: Task, status: Status) -> None:
         """From one holding status to another: nothing moves, so nothing that is cached goes stale."""
         if task.job is not None:
-            task.job.counts[task.status] -= 1
-            task.job.counts[status] += 1
+            task.job.recount(task.status, status)
         task.status = status
 
     def room_for(self, task: Task, row: int, plane: int = FUTURE) -> bool:
@@ -152,6 +151,14 @@ class ClusterState:
             table.used[plane, place, row] + request[place] <= table.allocatable[place, row]
             for place in task.needs.places
         )
+
+    def copies_with_room(self, task: Task, row: int, most: int) -> int:
+        """How many such tasks the node's resources would still take, up to `most`."""
+        table, request = self.table, task.needs.request
+        for place in task.needs.places:
+            free = int(table.allocatable[place, row]) - int(table.used[FUTURE, place, row])
+            most = min(most, free // int(request[place]))
+        return max(most, 0)
 
     def needs_of(self, spec: PodSpec) -> Needs:
         needs = self._needs.get(spec)
@@ -203,8 +210,7 @@ class ClusterState:
             self._recount(job, task, before, status)
 
     def _recount(self, job: Job, task: Task, before: Status, status: Status) -> None:
-        job.counts[before] -= 1
-        job.counts[status] += 1
+        job.recount(before, status)
         if before is Status.PENDING:
             job.pending.pop(task.key, None)
             if task.needs.best_effort:
@@ -373,6 +379,7 @@ class ClusterState:
             return
         del job.tasks[key]
         job.counts[task.status] -= 1
+        job.ready -= task.status in READY
         if task.status not in FINISHED:
             job.requested -= task.needs.charge
             for queue in job.queue.lineage() if job.queue is not None else ():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from baton.engine.cards import Assignment
 from baton.engine.jobs import Status, Task
-from baton.engine.state import Checkpoint
+from baton.engine.state import Checkpoint, pod_status
 
 if TYPE_CHECKING:
     from baton.engine.session import Placement, Session
@@ -38,12 +38,14 @@ class Statement:
 
     def evict(self, victim: Task, reason: str, for_task: Task | None = None) -> None:
         self._state.move(victim, Status.RELEASING, victim.row)
+        self._session.evicting[victim.key] = victim
         self.evicted.append((victim, reason, for_task))
 
     def spare(self, victim: Task) -> None:
         """Take back one eviction of this statement."""
         self.evicted = [item for item in self.evicted if item[0] is not victim]
-        self._state.move(victim, Status.RUNNING, victim.row)
+        self._session.evicting.pop(victim.key, None)
+        self._state.move(victim, pod_status(victim.pod), victim.row)
 
     def checkpoint(self) -> tuple[Checkpoint, int, int, int]:
         return self._state.checkpoint(), len(self.allocated), len(self.pipelined), len(self.evicted)
@@ -51,6 +53,8 @@ class Statement:
     def rollback(self, mark: tuple[Checkpoint, int, int, int]) -> None:
         checkpoint, allocated, pipelined, evicted = mark
         self._state.rollback(checkpoint)
+        for victim, _, _ in self.evicted[evicted:]:
+            self._session.evicting.pop(victim.key, None)
         del self.allocated[allocated:]
         del self.pipelined[pipelined:]
         del self.evicted[evicted:]

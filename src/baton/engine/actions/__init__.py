@@ -3,10 +3,18 @@
 from collections.abc import Callable, Mapping
 
 from baton.engine.actions.allocate import allocate
+from baton.engine.actions.backfill import backfill
 from baton.engine.actions.enqueue import enqueue
+from baton.engine.actions.preempt import preempt
+from baton.engine.actions.reclaim import reclaim
+from baton.engine.actions.shuffle import shuffle
 from baton.engine.session import Session
 
 ACTIONS: Mapping[str, Callable[[Session], None]] = {
     "enqueue": enqueue,
     "allocate": allocate,
+    "backfill": backfill,
+    "preempt": preempt,
+    "reclaim": reclaim,
+    "shuffle": shuffle,
 }

@@ -47,7 +47,15 @@ class _Lane:
         heapq.heappush(self._heap, (self._session.job_key(job), job.key, job))
 
     def pop(self) -> Job:
-        return heapq.heappop(self._heap)[2]
+        """The first job, by keys as they are now where starting one job changes those of others."""
+        while True:
+            key, _, job = heapq.heappop(self._heap)
+            if not self._session.keys_change or not self._heap:
+                return job
+            current = self._session.job_key(job)
+            if current <= key or current <= self._heap[0][0]:
+                return job
+            heapq.heappush(self._heap, (current, job.key, job))
 
     def leads(self, job: Job) -> bool:
         """Whether this job is still before everything that waits here."""
@@ -83,8 +91,7 @@ def allocate(session: Session) -> None:
             continue
         job = lane.pop()
         while True:
-            reason = session.may_start(job)
-            if reason is not None:
+            if session.may_start(job) is not None:
                 session.blocked[job.key] = (Cause.HELD_BACK, None)
                 again = False
             else:
@@ -100,7 +107,7 @@ def allocate(session: Session) -> None:
             heapq.heappush(order, (session.queue_key(lane.queue), name))
 
 
-def _not_now(session: Session, job: Job) -> str | None:
+def _not_now(session: Session, job: Job) -> Cause | None:
     """Why the job is not looked at in this cycle at all."""
     if job.queue is None:
         return Cause.NO_QUEUE
@@ -142,6 +149,7 @@ def _allocate_job(session: Session, queue: QueueShare, job: Job, waiting: list[T
         ready = session.job_ready(job)
     if ready or (statement.allocated and session.job_ready(job)):
         statement.commit()
+        session.job_started(job)
         session.blocked.pop(job.key, None)
     elif session.job_pipelined(job) and (statement.pipelined or statement.allocated):
         statement.keep_promises()
@@ -149,7 +157,7 @@ def _allocate_job(session: Session, queue: QueueShare, job: Job, waiting: list[T
     else:
         session.placeable[job.key] = len(statement.allocated) + len(statement.pipelined)
         statement.discard()
-        session.blocked[job.key] = (cause, stuck)
+        session.job_blocked(job, cause, stuck)
         return False
     if stuck is not None:
         session.blocked[job.key] = (cause, stuck)

@@ -1,0 +1,24 @@
+"""Place best-effort pods: they ask for nothing, so they wait for no gang and fit wherever predicates allow."""
+
+from baton.engine.jobs import Status
+from baton.engine.objects import GroupPhase
+from baton.engine.session import Session
+from baton.engine.verdicts import Cause
+
+
+def backfill(session: Session) -> None:
+    jobs = [job for job in session.state.active.values() if job.best_effort_pending and job.queue is not None]
+    for job in sorted(jobs, key=session.job_key):
+        if job.phase is GroupPhase.PENDING or session.job_valid(job) is not None:
+            continue
+        tasks = [task for task in job.pending.values() if task.needs.best_effort]
+        for task in sorted(tasks, key=session.task_key):
+            placement = session.find(task)
+            if placement is None:
+                session.blocked.setdefault(job.key, (Cause.NODES, task))
+                break
+            statement = session.statement()
+            statement.place(task, placement)
+            statement.commit()
+        if not job.counts[Status.PENDING]:
+            session.blocked.pop(job.key, None)

@@ -1,0 +1,122 @@
+"""Move running pods to better places: those that plugins nominate, and those that stand in the way of a blocked job.
+
+Defragmentation (`maxMoves` of the action's arguments, 0 = off) makes room for a job that found no node although
+enough is free in sum: pods of one node that each have another place now are evicted, so that their owner starts them
+there. It never moves a pod without such a place, never more than `maxMoves` per cycle, and never against a disruption
+budget.
+"""
+
+import numpy as np
+
+from baton.engine.columns import FUTURE
+from baton.engine.jobs import HELD, Job, Status, Task
+from baton.engine.session import Placement, Session
+from baton.engine.statement import Statement
+from baton.engine.verdicts import Cause
+
+SYSTEM_NAMESPACE = "kube-system"
+
+
+def shuffle(session: Session) -> None:
+    _nominated(session)
+    moves = int(session.action_arguments("shuffle").get("maxMoves", 0))
+    if moves <= 0:
+        return
+    blocked = [
+        (session.state.jobs[key], stuck)
+        for key, (cause, stuck) in session.blocked.items()
+        if cause is Cause.NODES and stuck is not None and key in session.state.jobs and stuck.needs.cards.demands
+    ]
+    for job, stuck in sorted(blocked, key=lambda item: session.job_key(item[0])):
+        moves -= _defragment(session, job, stuck, moves)
+        if moves <= 0:
+            break
+
+
+def _nominated(session: Session) -> None:
+    plugins = session.framework.flat("victims")
+    if not plugins:
+        return
+    running = [
+        task
+        for task in session.state.tasks.values()
+        if task.status is Status.RUNNING and task.row >= 0 and _movable(task)
+    ]
+    for plugin in plugins:
+        for victim in plugin.victims(running):
+            if victim.status in HELD and _within_budgets(session, victim):
+                statement = session.statement()
+                statement.evict(victim, f"moved away by {plugin.name}")
+                statement.commit()
+
+
+def _defragment(session: Session, job: Job, stuck: Task, most: int) -> int:
+    """Empty enough of one node for the stuck task; the answer is how many pods were moved."""
+    if job.min_member - job.ready_count() > 1:
+        return 0
+    table = session.state.table
+    view = table.view()
+    possible = view.column(table.present).copy()
+    for check in session.checks(stuck, view):
+        if not check.resolvable:
+            possible &= check.ok
+    free = (session.state.ledger.usage[FUTURE, 4, :, : table.count] == 0).sum(axis=0)
+    rows = sorted(np.flatnonzero(possible).tolist(), key=lambda row: (-int(free[row]), row))
+    for row in rows:
+        statement = session.statement()
+        moved = _empty(session, stuck, row, most, statement)
+        if moved:
+            assignment = session.pick_cards(stuck, row, FUTURE)
+            assert assignment is not None
+            statement.place(stuck, Placement(row, assignment, later=True))
+            statement.commit()
+            session.blocked[job.key] = (Cause.PIPELINED, None)
+            return moved
+        statement.discard()
+    return 0
+
+
+def _empty(session: Session, stuck: Task, row: int, most: int, statement: Statement) -> int:
+    """Evict pods that have another place, the smallest first, until the stuck task fits; 0 when it does not work."""
+    candidates = [task for task in session.state.table.tasks[row].values() if task.status in HELD and _movable(task)]
+    candidates.sort(key=lambda task: (task.needs.gpu_milli, task.priority, task.key))
+    moved = 0
+    for task in candidates:
+        if moved >= most:
+            break
+        elsewhere = _other_place(session, task, row)
+        if elsewhere is None or not _within_budgets(session, task):
+            continue
+        statement.evict(task, f"moved to {session.state.table.name(elsewhere)} to make room for {stuck.key}", stuck)
+        moved += 1
+        if session.state.room_for(stuck, row) and session.pick_cards(stuck, row, FUTURE) is not None:
+            return moved
+    return 0
+
+
+def _other_place(session: Session, task: Task, row: int) -> int | None:
+    """A node other than this one that would take the task now."""
+    view = session.state.table.view()
+    ok = view.column(view.table.present).copy()
+    ok[row] = False
+    for check in session.checks(task, view):
+        ok &= check.ok
+    for other in np.flatnonzero(ok):
+        if session.pick_cards(task, int(other), FUTURE) is not None:
+            return int(other)
+    return None
+
+
+def _movable(task: Task) -> bool:
+    pod = task.pod
+    return pod.ours and pod.preemptable and not pod.critical and pod.namespace != SYSTEM_NAMESPACE
+
+
+def _within_budgets(session: Session, victim: Task) -> bool:
+    labels = dict(victim.pod.labels)
+    left = session.disruptions_left()
+    return all(
+        left[key] > 0
+        for key, budget in session.state.budgets.items()
+        if budget.namespace == victim.pod.namespace and budget.selector.matches(labels)
+    )

@@ -1,0 +1,128 @@
+"""Queues with explicit shares: a queue may use up to its capability, and gets back up to its `deserved` by reclaiming.
+
+With `enableHierarchy` queues form a tree below `root`: every limit is checked along the line of ancestors, jobs live in
+leaf queues only, and a queue without a capability inherits its parent's. A queue without `deserved` is best effort: it
+may use what is free and always comes last.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from baton.engine.columns import Rows
+from baton.engine.jobs import Job, QueueShare, Task
+from baton.engine.objects import QueueName
+from baton.engine.plugin import OrderKey, Plugin, Vote
+from baton.engine.resources import PODS, Vector
+from baton.engine.session import Session
+from baton.engine.shares import InqueueSums, guaranteed_left, min_resources, real_capability
+
+
+class CapacityArguments(msgspec.Struct, frozen=True):
+    ancestor_level: int = msgspec.field(default=0, name="ancestorReclaimLevel")
+    """How many levels above a victim's queue must also be over what they deserve before it may be reclaimed."""
+    dra: bool = msgspec.field(default=False, name="capacity.DynamicResourceAllocationEnable")
+    dra_capacity: bool = msgspec.field(default=False, name="capacity.DRAConsumableCapacityEnable")
+
+
+class CapacityPlugin(Plugin[CapacityArguments]):
+    name = "capacity"
+    arguments_type = CapacityArguments
+
+    def open(self, session: Session) -> None:
+        state = session.state
+        self._resources = state.resources
+        self._total = state.table.capacity_total.copy()
+        queues = state.queues
+        self._guarantee = {name: self._resources.vector(share.queue.guarantee) for name, share in queues.items()}
+        leaves = {name: vector for name, vector in self._guarantee.items() if not queues[name].children}
+        self._capability: dict[QueueName, Vector] = {}
+        for name, share in queues.items():
+            siblings = leaves if not self.hierarchy or not share.children else {}
+            self._capability[name] = real_capability(share, self._total, siblings, self._resources)
+        if self.hierarchy:
+            for name, share in queues.items():
+                for ancestor in share.lineage()[1:]:
+                    limit = self._resources.limits(ancestor.queue.capability)
+                    self._capability[name] = np.minimum(self._capability[name], limit)
+        self._deserved = {name: self._resources.vector(share.queue.deserved) for name, share in queues.items()}
+        self._inqueue = InqueueSums(state, self._resources)
+
+    def job_valid(self, job: Job) -> str | None:
+        if self.hierarchy and job.queue is not None and job.queue.children:
+            return f"queue {job.queue.name} has sub-queues and takes no jobs itself; use one of its leaves"
+        return None
+
+    def queue_key(self, queue: QueueShare) -> OrderKey:
+        """Priority, then the share of what it deserves; in a tree level by level, so that idle share stays near."""
+        if not self.hierarchy:
+            return (-queue.queue.priority, self._share(queue))
+        line = [ancestor for ancestor in reversed(queue.lineage()) if ancestor.parent is not None]
+        key: list[float | str] = []
+        for ancestor in line:
+            key += [-ancestor.queue.priority, self._share(ancestor), ancestor.name]
+        return tuple(key)
+
+    def _share(self, queue: QueueShare) -> float:
+        deserved = self._deserved[queue.name]
+        if not deserved.any():
+            return 1.0
+        return max((float(queue.allocated[place] / deserved[place]) for place in np.flatnonzero(deserved)), default=0.0)
+
+    def allocatable(self, queue: QueueShare, task: Task) -> bool:
+        line = queue.lineage() if self.hierarchy else [queue]
+        return all(self._below(item, task.needs.charge, task.needs.charge_places, self._capability) for item in line)
+
+    def _below(self, queue: QueueShare, charge: Vector, places: Rows, limits: dict[QueueName, Vector]) -> bool:
+        limit = limits[queue.name]
+        return all(
+            queue.allocated[place] + charge[place] <= limit[place]
+            for place in places
+            if place == PODS or self._total[place]
+        )
+
+    def preemptive(self, queue: QueueShare, task: Task) -> bool:
+        """A queue reclaims for a task that keeps it within what it deserves, in at least one thing it deserves."""
+        deserved = self._deserved[queue.name]
+        asked = [place for place in task.needs.charge_places if deserved[place] > 0]
+        charge = task.needs.charge
+        return any(queue.allocated[place] + charge[place] <= deserved[place] for place in asked)
+
+    def job_enqueueable(self, job: Job) -> Vote:
+        if job.queue is None or job.group.min_resources is None:
+            return Vote.PERMIT
+        wanted = min_resources(job, self._resources)
+        asked = (wanted > 0) & (self._total > 0)
+        for queue in job.queue.lineage() if self.hierarchy else [job.queue]:
+            after = wanted + queue.allocated + self._inqueue.of(queue.name) - self._inqueue.elastic(queue)
+            if not np.all(after[asked] <= self._capability[queue.name][asked]):
+                return Vote.REJECT
+        return Vote.PERMIT
+
+    def job_enqueued(self, job: Job) -> None:
+        self._inqueue.add(job)
+
+    def reclaimable(self, reclaimer: Task, victims: Sequence[Task]) -> Sequence[Task]:
+        """Tasks of queues above what they deserve in something the reclaimer asks for, while guarantees are kept."""
+        left: dict[QueueName, Vector] = {}
+        chosen = []
+        for victim in victims:
+            queue = victim.job.queue if victim.job is not None else None
+            if queue is None:
+                continue
+            levels = queue.lineage()[: 1 + self.arguments.ancestor_level] if self.hierarchy else [queue]
+            allocated = {item.name: left.setdefault(item.name, item.allocated.copy()) for item in levels}
+            if all(self._over(item.name, allocated[item.name], reclaimer, victim) for item in levels):
+                for item in levels:
+                    left[item.name] = allocated[item.name] - victim.needs.charge
+                chosen.append(victim)
+        return chosen
+
+    def _over(self, name: QueueName, allocated: Vector, reclaimer: Task, victim: Task) -> bool:
+        deserved = self._deserved[name]
+        relevant = [
+            place for place in reclaimer.needs.charge_places if place != PODS and victim.needs.charge[place] > 0
+        ]
+        over = any(allocated[place] > deserved[place] for place in relevant)
+        return over and guaranteed_left(allocated, victim, self._guarantee[name])

@@ -1,0 +1,18 @@
+"""What keeps the cluster alive is never evicted: critical priority classes and the kube-system namespace."""
+
+from collections.abc import Sequence
+
+from baton.engine.jobs import Task
+from baton.engine.plugin import NoArguments, Plugin
+
+SYSTEM_NAMESPACE = "kube-system"
+
+
+class ConformancePlugin(Plugin[NoArguments]):
+    name = "conformance"
+
+    def preemptable(self, preemptor: Task, victims: Sequence[Task]) -> Sequence[Task]:
+        return [victim for victim in victims if not victim.pod.critical and victim.pod.namespace != SYSTEM_NAMESPACE]
+
+    def reclaimable(self, reclaimer: Task, victims: Sequence[Task]) -> Sequence[Task]:
+        return self.preemptable(reclaimer, victims)

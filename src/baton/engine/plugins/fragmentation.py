@@ -1,0 +1,67 @@
+"""Place where the least card capacity becomes unusable (FGD), as node score and as choice of the card.
+
+The typical workload is learned from the pods that the cluster has, and learned again when their number has changed by a
+tenth; a simulator or a test can pin it.
+"""
+
+import msgspec
+import numpy as np
+
+from baton.engine.columns import Floats
+from baton.engine.demands import Needs
+from baton.engine.fragments import COVERED, Workload, card_and_node_scores
+from baton.engine.jobs import Task
+from baton.engine.nodes import NodeView
+from baton.engine.plugin import Plugin
+from baton.engine.session import Session
+
+
+class FragmentationArguments(msgspec.Struct, frozen=True):
+    weight: int = msgspec.field(default=1, name="fragmentation.weight")
+    covered: float = msgspec.field(default=COVERED, name="fragmentation.workload-covered")
+    """The part of all pods that the typical workload stands for, most common pods first."""
+
+
+class FragmentationPlugin(Plugin[FragmentationArguments]):
+    name = "fragmentation"
+    arguments_type = FragmentationArguments
+
+    def __init__(self, arguments: FragmentationArguments, *, hierarchy: bool = False) -> None:
+        super().__init__(arguments, hierarchy=hierarchy)
+        self._pinned = False
+        self._workload = Workload([])
+        self._learned_from = 0
+        self._revision = 0
+
+    def pin(self, workload: Workload) -> None:
+        """Use this workload from now on."""
+        self._workload, self._pinned = workload, True
+        self._revision += 1
+
+    def open(self, session: Session) -> None:
+        state = session.state
+        self._table = state.table
+        number = len(state.tasks)
+        if self._pinned or abs(number - self._learned_from) * 10 <= self._learned_from:
+            return
+        counts: dict[int, int] = {}
+        needs: dict[int, Needs] = {}
+        for task in state.tasks.values():
+            needs[task.needs.number] = task.needs
+            counts[task.needs.number] = counts.get(task.needs.number, 0) + 1
+        self._workload = Workload.of(
+            ((needs[item], count) for item, count in counts.items()), covered=self.arguments.covered
+        )
+        self._learned_from = number
+        self._revision += 1
+
+    def revision(self, session: Session) -> object:
+        return self._revision
+
+    def scores(self, task: Task, nodes: NodeView) -> Floats | None:
+        return card_and_node_scores(self._workload, task.needs, nodes)[0] * self.arguments.weight
+
+    def card_scores(self, task: Task, row: int) -> list[float] | None:
+        view = self._table.view(np.array([row], dtype=np.intp))
+        by_card = card_and_node_scores(self._workload, task.needs, view)[1]
+        return None if by_card is None else [float(value) for value in by_card[:, 0]]

@@ -1,0 +1,46 @@
+"""Admit somewhat more than fits: jobs are admitted while their minima stay within the cluster times a factor."""
+
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+
+from baton.engine.jobs import Job
+from baton.engine.plugin import Plugin, Vote
+from baton.engine.session import Session
+from baton.engine.shares import InqueueSums, min_resources
+
+
+class OvercommitArguments(msgspec.Struct, frozen=True):
+    factor: float = msgspec.field(default=1.2, name="overcommit-factor")
+
+    def problems(self) -> Iterator[str]:
+        if self.factor < 1.0:
+            yield f"overcommit-factor is {self.factor}; a factor below 1 would leave room unused, use 1 or more"
+
+
+class OvercommitPlugin(Plugin[OvercommitArguments]):
+    name = "overcommit"
+    arguments_type = OvercommitArguments
+
+    def open(self, session: Session) -> None:
+        table = session.state.table
+        self._resources = session.state.resources
+        self._total = table.capacity_total.copy()
+        used = sum(
+            (queue.allocated for queue in session.state.queues.values() if queue.parent is None),
+            self._resources.zeros(),
+        )
+        self._idle = (self._total * self.arguments.factor).astype(np.int64) - used
+        self._inqueue = InqueueSums(session.state, self._resources)
+
+    def job_enqueueable(self, job: Job) -> Vote:
+        if job.group.min_resources is None:
+            return Vote.PERMIT
+        wanted = min_resources(job, self._resources)
+        asked = wanted > 0
+        after = self._inqueue.everywhere() + wanted
+        return Vote.PERMIT if bool(np.all(after[asked] <= self._idle[asked])) else Vote.REJECT
+
+    def job_enqueued(self, job: Job) -> None:
+        self._inqueue.add(job)

@@ -1,0 +1,39 @@
+"""Pod disruption budgets hold for our evictions too: a victim is only taken while its budgets allow it."""
+
+from collections.abc import Sequence
+
+from baton.engine.jobs import Task
+from baton.engine.objects import Budget
+from baton.engine.plugin import NoArguments, Plugin
+from baton.engine.session import Session
+
+
+class PdbPlugin(Plugin[NoArguments]):
+    name = "pdb"
+
+    def open(self, session: Session) -> None:
+        self._by_namespace: dict[str, list[Budget]] = {}
+        for budget in session.state.budgets.values():
+            self._by_namespace.setdefault(budget.namespace, []).append(budget)
+        self._session = session
+
+    def preemptable(self, preemptor: Task, victims: Sequence[Task]) -> Sequence[Task]:
+        return self._allowed(victims)
+
+    def reclaimable(self, reclaimer: Task, victims: Sequence[Task]) -> Sequence[Task]:
+        return self._allowed(victims)
+
+    def _allowed(self, victims: Sequence[Task]) -> list[Task]:
+        """In the order given, each victim uses up one disruption of every budget that covers it."""
+        left = self._session.disruptions_left()
+        chosen = []
+        for victim in victims:
+            labels = dict(victim.pod.labels)
+            covering = [
+                budget for budget in self._by_namespace.get(victim.pod.namespace, ()) if budget.selector.matches(labels)
+            ]
+            if all(left[budget.namespace, budget.name] > 0 for budget in covering):
+                for budget in covering:
+                    left[budget.namespace, budget.name] -= 1
+                chosen.append(victim)
+        return chosen

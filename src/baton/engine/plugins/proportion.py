@@ -1,0 +1,129 @@
+"""Queues share the cluster by weight: what a queue deserves is filled up like water, clipped by what it can and wants.
+
+In every round the rest is divided by weight among queues that still want more; a queue never gets more than it asked
+for or than its real capability (its own limit, and what the guarantees of the others leave), and never less than its
+own guarantee. What nobody wants flows to the next round.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from baton.engine.columns import Floats
+from baton.engine.jobs import Job, QueueShare, Task
+from baton.engine.objects import GroupPhase, QueueName
+from baton.engine.plugin import NoArguments, OrderKey, Plugin, Vote
+from baton.engine.resources import PODS, Vector
+from baton.engine.session import Session
+from baton.engine.shares import InqueueSums, counted, dominant_share, guaranteed_left, min_resources, real_capability
+
+
+class ProportionPlugin(Plugin[NoArguments]):
+    name = "proportion"
+
+    def open(self, session: Session) -> None:
+        state = session.state
+        self._resources = state.resources
+        self._total = state.table.capacity_total.copy()
+        queues = {name: share for name, share in state.queues.items() if share.jobs}
+        guarantees = {name: self._resources.vector(share.queue.guarantee) for name, share in queues.items()}
+        self._capability: dict[QueueName, Vector] = {
+            name: real_capability(share, self._total, guarantees, self._resources) for name, share in queues.items()
+        }
+        self._guarantee = guarantees
+        self._deserved = self._fill(queues)
+        self._inqueue = InqueueSums(state, self._resources)
+
+    def _fill(self, queues: dict[QueueName, QueueShare]) -> dict[QueueName, Floats]:
+        remaining = self._total.astype(np.float64)
+        deserved = {name: np.zeros(len(remaining)) for name in queues}
+        met: set[QueueName] = set()
+        while len(met) < len(queues):
+            weights = sum(share.queue.weight for name, share in queues.items() if name not in met)
+            if weights <= 0:
+                break
+            given = np.zeros(len(remaining))
+            for name in sorted(queues):
+                if name in met:
+                    continue
+                share = queues[name]
+                before = deserved[name]
+                wish = np.maximum(share.requested, self._guarantee[name])
+                after = before + remaining * (share.queue.weight / weights)
+                after = np.minimum(after, np.minimum(wish, self._capability[name]))
+                after = np.maximum(after, np.minimum(self._guarantee[name], self._capability[name]))
+                if np.all(after >= np.minimum(wish, self._capability[name]) - 1e-6):
+                    met.add(name)
+                given += after - before
+                deserved[name] = after
+            remaining = np.maximum(remaining - given, 0.0)
+            if not given.any() or not remaining.any():
+                break
+        return deserved
+
+    def deserved(self, queue: QueueName) -> Floats | None:
+        """For metrics and explanations."""
+        return self._deserved.get(queue)
+
+    def queue_key(self, queue: QueueShare) -> OrderKey:
+        deserved = self._deserved.get(queue.name)
+        share = 0.0 if deserved is None else dominant_share(queue.allocated, deserved)
+        return (-queue.queue.priority, share)
+
+    def overused(self, queue: QueueShare) -> bool:
+        deserved = self._deserved.get(queue.name)
+        if deserved is None:
+            return False
+        considered = counted(self._total)
+        return bool(np.all(deserved[considered] <= queue.allocated[considered]))
+
+    def allocatable(self, queue: QueueShare, task: Task) -> bool:
+        return self._stays_below(queue, task)
+
+    def preemptive(self, queue: QueueShare, task: Task) -> bool:
+        return self._stays_below(queue, task)
+
+    def _stays_below(self, queue: QueueShare, task: Task) -> bool:
+        deserved = self._deserved.get(queue.name)
+        if deserved is None:
+            return True
+        charge, total = task.needs.charge, self._total
+        allocated = queue.allocated
+        return all(
+            allocated[place] + charge[place] <= deserved[place] + 1e-6
+            for place in task.needs.charge_places
+            if place != PODS and total[place]
+        )
+
+    def job_enqueueable(self, job: Job) -> Vote:
+        queue = job.queue
+        if queue is None or job.group.min_resources is None:
+            return Vote.PERMIT
+        wanted = min_resources(job, self._resources)
+        capability = self._capability.get(queue.name)
+        if capability is None:
+            return Vote.PERMIT
+        after = wanted + queue.allocated + self._inqueue.of(queue.name) - self._inqueue.elastic(queue)
+        asked = (wanted > 0) & (self._total > 0)
+        return Vote.PERMIT if bool(np.all(after[asked] <= capability[asked])) else Vote.REJECT
+
+    def job_enqueued(self, job: Job) -> None:
+        if job.queue is not None and job.phase is GroupPhase.INQUEUE:
+            self._inqueue.add(job)
+
+    def reclaimable(self, reclaimer: Task, victims: Sequence[Task]) -> Sequence[Task]:
+        """Tasks of queues above what they deserve, in what the reclaimer asks for, down to it."""
+        left: dict[QueueName, Vector] = {}
+        chosen = []
+        wanted = reclaimer.needs.charge_places
+        for victim in victims:
+            queue = victim.job.queue if victim.job is not None else None
+            if queue is None or queue.name not in self._deserved:
+                continue
+            allocated = left.setdefault(queue.name, queue.allocated.copy())
+            deserved = self._deserved[queue.name]
+            over = any(allocated[place] > deserved[place] + 1e-6 for place in wanted if place != PODS)
+            if over and guaranteed_left(allocated, victim, self._guarantee[queue.name]):
+                allocated -= victim.needs.charge
+                chosen.append(victim)
+        return chosen

@@ -1,0 +1,47 @@
+"""A job is admitted only within its namespace's ResourceQuotas, card memory and cores included."""
+
+from baton.engine.jobs import Job
+from baton.engine.objects import Quota
+from baton.engine.plugin import NoArguments, Plugin, Vote
+from baton.engine.session import Session
+
+PREFIXES = ("requests.", "limits.")
+
+
+class ResourceQuotaPlugin(Plugin[NoArguments]):
+    name = "resourcequota"
+
+    def open(self, session: Session) -> None:
+        self._quotas: dict[str, list[Quota]] = {}
+        for quota in session.state.quotas.values():
+            self._quotas.setdefault(quota.namespace, []).append(quota)
+        self._admitted: dict[str, dict[str, int]] = {}
+
+    def job_enqueueable(self, job: Job) -> Vote:
+        if job.group.min_resources is None:
+            return Vote.PERMIT
+        wanted = dict(job.group.min_resources)
+        admitted = self._admitted.get(job.group.namespace, {})
+        for quota in self._quotas.get(job.group.namespace, ()):
+            used = dict(quota.used)
+            for name, hard in quota.hard:
+                resource = _resource(name)
+                if resource not in wanted:
+                    continue
+                after = used.get(name, 0) + admitted.get(resource, 0) + wanted[resource]
+                if after > hard:
+                    return Vote.REJECT
+        return Vote.PERMIT
+
+    def job_enqueued(self, job: Job) -> None:
+        sums = self._admitted.setdefault(job.group.namespace, {})
+        for name, amount in job.group.min_resources or ():
+            sums[name] = sums.get(name, 0) + amount
+
+
+def _resource(name: str) -> str:
+    """`requests.cpu` limits `cpu`."""
+    for prefix in PREFIXES:
+        if name.startswith(prefix):
+            return name[len(prefix) :]
+    return name

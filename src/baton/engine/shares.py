@@ -1,0 +1,98 @@
+"""Arithmetic that the queue plugins have in common: shares, limits, and what admitted jobs will still take."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from baton.engine.columns import Floats
+from baton.engine.jobs import Job, QueueShare, Task
+from baton.engine.objects import GroupPhase, QueueName
+from baton.engine.resources import PODS, ResourceNames, Vector
+from baton.engine.state import ClusterState
+
+
+def counted(total: Vector) -> npt.NDArray[np.intp]:
+    """The resources that shares are measured in: those the cluster has, without the number of pods."""
+    places = np.flatnonzero(total)
+    result: npt.NDArray[np.intp] = places[places != PODS]
+    return result
+
+
+def dominant_share(amounts: Vector, total: Vector | Floats) -> float:
+    """The largest part of any resource; of a resource that there is none of, anything is everything."""
+    share = 0.0
+    for place in np.flatnonzero(amounts):
+        if place == PODS:
+            continue
+        share = max(share, amounts[place] / total[place] if total[place] > 0 else 1.0)
+    return float(share)
+
+
+def own_amounts(queue: QueueShare, which: str) -> Vector:
+    """`allocated` or `requested` of the queue's own jobs, without its sub-queues'."""
+    amounts: Vector = getattr(queue, which)
+    for child in queue.children.values():
+        amounts = amounts - getattr(child, which)
+    return amounts
+
+
+def real_capability(
+    share: QueueShare, total: Vector, guarantees: Mapping[QueueName, Vector], resources: ResourceNames
+) -> Vector:
+    """The queue's own limit, and what the guarantees of the others leave of the cluster."""
+    own = guarantees.get(share.name)
+    others = resources.zeros()
+    for name, guarantee in guarantees.items():
+        if name != share.name:
+            others += guarantee
+    ceiling = np.maximum(total - others, own if own is not None else 0)
+    limit = resources.limits(share.queue.capability)
+    result: Vector = np.minimum(ceiling, limit)
+    result[PODS] = limit[PODS]
+    return result
+
+
+def guaranteed_left(allocated: Vector, victim: Task, guarantee: Vector) -> bool:
+    """Whether the queue keeps its guarantee without the victim."""
+    places = np.flatnonzero(guarantee)
+    return not len(places) or bool(np.all(allocated[places] - victim.needs.charge[places] >= guarantee[places]))
+
+
+def min_resources(job: Job, resources: ResourceNames) -> Vector:
+    amounts = job.group.min_resources
+    return resources.vector(amounts) if amounts is not None else resources.zeros()
+
+
+class InqueueSums:
+    """What admitted jobs are still going to take, by queue, and what running jobs hold above their minimum."""
+
+    def __init__(self, state: ClusterState, resources: ResourceNames) -> None:
+        self._resources = resources
+        self._sums: dict[QueueName, Vector] = {}
+        self._all: Vector = resources.zeros()
+        for job in state.active.values():
+            if job.phase is GroupPhase.INQUEUE:
+                self.add(job)
+
+    def add(self, job: Job) -> None:
+        if job.queue is None or job.group.min_resources is None:
+            return
+        still = np.maximum(min_resources(job, self._resources) - job.allocated, 0)
+        self._all = self._all + still
+        for queue in job.queue.lineage():
+            self._sums[queue.name] = self._sums.get(queue.name, self._resources.zeros()) + still
+
+    def of(self, queue: QueueName) -> Vector:
+        return self._sums.get(queue, self._resources.zeros())
+
+    def everywhere(self) -> Vector:
+        return self._all
+
+    def elastic(self, queue: QueueShare) -> Vector:
+        """What the queue's jobs hold above their minimum, which they would give up for another job."""
+        total = self._resources.zeros()
+        for job in queue.jobs.values():
+            if job.group.min_resources is not None and job.ready > job.min_member:
+                total += np.maximum(job.allocated - min_resources(job, self._resources), 0)
+        return total

@@ -1,0 +1,65 @@
+"""Every way to ask for a card, and what two askers may have of one card."""
+
+from tests.engine.clusters import Cluster, milli, node, pod, slot, spec, vgpu, whole
+
+
+def test_slots_of_one_container_are_on_distinct_cards() -> None:
+    outcome = Cluster(nodes=[node("a", cards=2)], pods=[pod("p", spec(ask=[slot(2)]))]).run()
+    assert sorted(outcome.cards["p"]) == ["a/0", "a/1"]
+
+
+def test_a_card_has_no_more_slots_than_it_has() -> None:
+    outcome = Cluster(
+        nodes=[node("a", cards=1, slots=2)], pods=[pod(f"p{i}", spec(ask=[slot()])) for i in range(3)]
+    ).run()
+    assert len(outcome.placed) == 2
+
+
+def test_vgpu_memory_adds_up_to_the_card() -> None:
+    outcome = Cluster(
+        nodes=[node("a", cards=1, memory_mib=24_000)],
+        pods=[pod(f"p{i}", spec(ask=[vgpu(memory_mib=10_000)])) for i in range(3)],
+    ).run()
+    assert len(outcome.placed) == 2
+
+
+def test_vgpu_percentage_is_of_the_card_it_gets() -> None:
+    outcome = Cluster(
+        nodes=[node("a", cards=1, memory_mib=10_001)],
+        pods=[pod(f"p{i}", spec(ask=[vgpu(percent=50)])) for i in range(2)],
+    ).run()
+    assert len(outcome.placed) == 1, "two rounded-up halves are more than the whole"
+    assert outcome.plan.bindings[0].cards[0].memory_mib == 5_001
+
+
+def test_vgpu_without_memory_takes_all_of_it() -> None:
+    outcome = Cluster(
+        nodes=[node("a", cards=1)], pods=[pod(f"p{i}", spec(ask=[vgpu(cores=10)])) for i in range(2)]
+    ).run()
+    assert len(outcome.placed) == 1
+
+
+def test_cores_add_up_to_a_hundred() -> None:
+    outcome = Cluster(
+        nodes=[node("a", cards=1)], pods=[pod(f"p{i}", spec(ask=[vgpu(memory_mib=10, cores=40)])) for i in range(3)]
+    ).run()
+    assert len(outcome.placed) == 2
+
+
+def test_a_card_with_all_cores_given_takes_not_even_a_pod_that_asks_for_none() -> None:
+    full = pod("a-full", spec(ask=[vgpu(memory_mib=10, cores=100)]))
+    none = pod("b-none", spec(ask=[vgpu(memory_mib=10)]))
+    assert set(Cluster(nodes=[node("a", cards=1)], pods=[full, none]).run().placed) == {"a-full"}
+
+
+def test_a_whole_card_is_shared_with_nobody() -> None:
+    outcome = Cluster(
+        nodes=[node("a", cards=1)],
+        pods=[pod("a-whole", spec(ask=[whole()])), pod("b-slot", spec(ask=[slot()])), pod("c", spec(ask=[milli(1)]))],
+    ).run()
+    assert set(outcome.placed) == {"a-whole"}
+
+
+def test_fractions_share_a_card_up_to_a_thousand() -> None:
+    outcome = Cluster(nodes=[node("a", cards=2)], pods=[pod(f"p{i}", spec(ask=[milli(500)])) for i in range(5)]).run()
+    assert len(outcome.placed) == 4

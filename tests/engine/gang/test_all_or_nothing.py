@@ -1,0 +1,42 @@
+"""A gang starts whole or not at all, and an attempt that fails leaves no trace."""
+
+import numpy as np
+
+from tests.engine.clusters import Cluster, gang, job, node, spec, whole
+
+
+def test_a_gang_that_fits_starts_whole() -> None:
+    outcome = Cluster(
+        nodes=[node("a", cards=2), node("b", cards=2)], jobs=[gang("g", pods=4, what=spec(ask=[whole()]))]
+    ).run()
+    assert sorted(outcome.placed.values()) == ["a", "a", "b", "b"]
+
+
+def test_a_gang_that_lacks_one_card_places_nobody_and_leaves_no_trace() -> None:
+    cluster = Cluster(
+        nodes=[node("a", cards=2), node("b", cards=1)], jobs=[gang("g", pods=4, what=spec(ask=[whole()]))]
+    )
+    before = cluster.engine.state.ledger.usage.copy()
+    outcome = cluster.run()
+    assert outcome.placed == {}
+    assert np.array_equal(before, cluster.engine.state.ledger.usage)
+    assert not cluster.engine.state.table.used.any()
+    assert not cluster.engine.state.ledger.holders
+
+
+def test_what_a_failed_gang_tried_is_free_for_the_next_job() -> None:
+    big = gang("big", pods=3, what=spec(ask=[whole()]), created_s=0)
+    small = gang("small", pods=2, what=spec(ask=[whole()]), created_s=1)
+    outcome = Cluster(nodes=[node("a", cards=2)], jobs=[big, small]).run()
+    assert set(outcome.placed) == {"small-0", "small-1"}
+
+
+def test_a_gang_above_its_minimum_takes_what_is_there() -> None:
+    outcome = Cluster(nodes=[node("a", cards=3)], jobs=[job("g", pods=5, min_member=2, what=spec(ask=[whole()]))]).run()
+    assert len(outcome.placed) == 3
+
+
+def test_members_that_run_count_for_the_minimum() -> None:
+    running = gang("g", pods=3, on=["a", "a"], what=spec(ask=[whole()]))
+    outcome = Cluster(nodes=[node("a", cards=3)], jobs=[running]).run()
+    assert set(outcome.placed) == {"g-2"}
