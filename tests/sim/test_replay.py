@@ -151,10 +151,12 @@ def test_failing_nodes_delay_jobs_and_lose_none() -> None:
     assert summary.jct_s.mean > calm.jct_s.mean
 
 
-def test_the_engine_may_be_shown_only_the_oldest_jobs() -> None:
-    jobs = [job("running", 100, cards=2), *(job(f"j{i}", 10, submit_s=1 + i) for i in range(6))]
-    every, times = replay(jobs)
-    some, same = replay(jobs, visible_jobs=2)
+@pytest.mark.parametrize("policy", ["fifo", "priority", "sjf", "sjf-predicted"])
+def test_a_short_line_of_sight_changes_the_cost_and_not_the_result(policy: str) -> None:
+    jobs = generate(SyntheticSettings(jobs=150, gpus=16, load=2.5, fractions=0.2, median_s=900, seed=5))
+    every, times = replay(jobs, policy, cluster(16, 8))
+    some, same = replay(jobs, policy, cluster(16, 8), visible_per_shape=2)
+    assert max(every.curve.pending) > 20
     assert times == same
     assert every.jct_s == some.jct_s
 

@@ -47,7 +47,9 @@ MtbfOption = Annotated[
 ]
 RepairOption = Annotated[float, typer.Option("--node-repair-h", min=0.01, help="Hours until a failed node is back.")]
 QueuesOption = Annotated[bool, typer.Option("--queues", help="Use the trace's queues, not one for all jobs.")]
-VisibleOption = Annotated[int, typer.Option("--visible-jobs", min=0, help="Waiting jobs the engine looks at; 0: all.")]
+VisibleOption = Annotated[
+    int, typer.Option("--visible", min=0, help="Waiting jobs of one shape that the engine looks at; 0: all.")
+]
 HtmlOption = Annotated[Path | None, typer.Option("--html", help="Write a report with plots to this file.")]
 ProcessesOption = Annotated[
     int | None, typer.Option("--processes", "-j", min=1, help="Runs at a time; default: cores.")
@@ -77,7 +79,7 @@ def run(
     node_mtbf_h: MtbfOption = 0.0,
     node_repair_h: RepairOption = 1.0,
     queues: QueuesOption = False,
-    visible_jobs: VisibleOption = 0,
+    visible: VisibleOption = 8,
     html: HtmlOption = None,
     output: FormatOption = Format.TABLE,
     quiet: QuietOption = False,
@@ -112,7 +114,7 @@ def compare(
     node_mtbf_h: MtbfOption = 0.0,
     node_repair_h: RepairOption = 1.0,
     queues: QueuesOption = False,
-    visible_jobs: VisibleOption = 0,
+    visible: VisibleOption = 8,
     html: HtmlOption = None,
     output: FormatOption = Format.TABLE,
     quiet: QuietOption = False,
@@ -144,7 +146,7 @@ def _compare(options: dict[str, Any], policies: list[str], *, seeds: int, proces
         restart_s=options["restart_s"],
         checkpoint_s=options["checkpoint_s"],
         cycle_s=options["cycle_s"],
-        visible_jobs=options["visible_jobs"],
+        visible_per_shape=options["visible"],
         slots_per_card=options["slots"],
         enforce_memory=options["slots"] == 1,
         sharing=SharingModel(lock=not options["no_lock"], quantum_s=options["quantum_s"]),

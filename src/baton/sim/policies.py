@@ -27,6 +27,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """A job's priority falls by one with every level of attained service; the engine is told when it does."""
     preemptive: bool = False
     """Arrivals can change something even when no card is free."""
+    patience_s: float = 0.0
+    """After this wait the policy lets a job go first, whatever its place in line."""
+    lines_by_duration: bool = False
+    """First come, first served, but short jobs may overtake: lines of equal jobs are split by expected duration."""
     trace_queues: bool = False
     trace_priorities: bool = False
 
@@ -41,17 +45,60 @@ _PLACEMENT = """
 """
 
 
+# A job that has waited this long goes first and reserves nodes, so that no order starves anybody.
+PATIENCE_S = 7 * 86_400
+
+
 def _ordered(actions: str, *plugins: str) -> str:
     lines = "\n".join(f"  - {plugin}" for plugin in plugins)
     return f'actions: "{actions}"\ntiers:\n- plugins:\n{lines}{_PLACEMENT}'
 
 
+def _job_order(policy: str) -> str:
+    arguments = f"job-order.policy: {policy}, job-order.promote-after: {PATIENCE_S}"
+    return f"{{name: job-order, arguments: {{{arguments}}}}}"
+
+
+def _backfill(min_wait_s: float) -> str:
+    return f"{{name: easy-backfill, arguments: {{easy-backfill.min-wait: {min_wait_s}}}}}"
+
+
+_GANG = "name: gang"
+# A gang is preempted whole or not at all; the plugin's own rule would protect every gang.
+_GANG_GIVES_WAY = "{name: gang, enablePreemptable: false}"
+
 POLICIES: dict[str, Policy] = {
     policy.name: policy
     for policy in (
-        Policy(name="fifo", configuration=_ordered("allocate", "name: gang")),
+        Policy(name="fifo", configuration=_ordered("allocate", _GANG)),
         Policy(
-            name="priority", configuration=_ordered("allocate", "name: priority", "name: gang"), trace_priorities=True
+            name="priority",
+            configuration=_ordered("allocate", "name: priority", _GANG),
+            trace_priorities=True,
+        ),
+        Policy(
+            name="backfill",
+            configuration=_ordered("allocate", _GANG, _backfill(0)),
+            foresight=Foresight.PREDICTED,
+            lines_by_duration=True,
+        ),
+        Policy(
+            name="sjf",
+            configuration=_ordered("allocate", _job_order("sjf"), _GANG, _backfill(PATIENCE_S)),
+            foresight=Foresight.PERFECT,
+            patience_s=PATIENCE_S,
+        ),
+        Policy(
+            name="sjf-predicted",
+            configuration=_ordered("allocate", _job_order("sjf"), _GANG, _backfill(PATIENCE_S)),
+            foresight=Foresight.PREDICTED,
+            patience_s=PATIENCE_S,
+        ),
+        Policy(
+            name="las",
+            configuration=_ordered("allocate, preempt", "name: priority", _GANG_GIVES_WAY),
+            attained_levels=True,
+            preemptive=True,
         ),
     )
 }

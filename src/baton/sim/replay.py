@@ -13,8 +13,9 @@ a plan that gives out more of a card than there is ends the run as a defect.
 """
 
 import heapq
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import count
@@ -24,11 +25,13 @@ import numpy as np
 
 from baton.engine import events
 from baton.engine.engine import Engine
+from baton.engine.fragmentation import WHOLE_CARD
 from baton.engine.objects import CardId, GroupKey, Node, NodeName, Pod, PodKey, Queue, QueueName
 from baton.engine.plan import Binding, Plan
 from baton.engine.presets import configured
 from baton.sim.books import CardBooks, DefectError
 from baton.sim.feasibility import EmptyCluster
+from baton.sim.lines import Place, WaitingLines
 from baton.sim.metrics import Moment, Outcome, Summary, summarise
 from baton.sim.policies import Policy, level_of, next_level
 from baton.sim.prediction import Foresight, History, corrected
@@ -59,8 +62,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How often a job saves its progress; what came after the last save is lost when its node fails."""
     cycle_s: float = 0.0
     """Least time between two decisions; changes in between wait for the next."""
-    visible_jobs: int = 0
-    """How many waiting jobs the engine looks at, by priority and arrival; the rest wait outside. 0: all of them."""
+    visible_per_shape: int = 0
+    """How many waiting jobs of one shape the engine sees, the first in the policy's order; 0 for all.
+
+    Equal jobs behind them could not start before they do, so without preemption this changes nothing but the cost of a
+    long backlog. Under backfill a short job may overtake an equal long one: there jobs of about the same expected
+    duration stand in one line, which comes close."""
     slots_per_card: int = 1
     """More than one: cards are time-shared by that many jobs."""
     enforce_memory: bool = True
@@ -80,7 +87,8 @@ class Kind(IntEnum):
     NODE_DOWN = 2
     ARRIVAL = 3
     LEVEL = 4
-    CYCLE = 5
+    PATIENCE = 5
+    CYCLE = 6
 
 
 @dataclass(slots=True, eq=False)
@@ -96,6 +104,7 @@ class Run:
     ran_s: float = 0.0
     attempt: int = 0
     ends_stamp: int = 0
+    level: int = 0
     running: bool = False
     start_s: float | None = None
     end_s: float | None = None
@@ -150,8 +159,8 @@ class Replay:
         self._heap: list[tuple[float, Kind, int, GroupKey | NodeName | None, int]] = []
         self._sequence = count()
         self._rng = np.random.default_rng(settings.seed)
-        self._pending: set[GroupKey] = set()
-        self._outside: list[tuple[int, float, int, GroupKey]] = []
+        self._lines = WaitingLines()
+        self._running_levels: Counter[int] = Counter()
         self._running = 0
         self._unfinished = len(self.runs)
         self._owner: dict[PodKey, GroupKey] = {}
@@ -208,13 +217,25 @@ class Replay:
             run = self.runs[GroupKey(subject)]
             if kind is Kind.ARRIVAL:
                 self._arrive(run)
+            elif kind is Kind.PATIENCE:
+                if stamp == run.attempt and not run.running and run.end_s is None and run.key not in self._lines.seen:
+                    self._lines.hasten(run.key, (0, run.job.submit_s, run.key))
+                    self._changed(room=False)
             elif kind is Kind.END and run.running and stamp == run.ends_stamp:
                 self._end(run)
             elif kind is Kind.LEVEL and run.running and stamp == run.attempt:
-                self._settle(run)
-                self.engine.apply([self._group_event(run)])
-                self._plan_level(run)
-                self._changed(room=False)
+                self._demote(run)
+
+    def _demote(self, run: Run) -> None:
+        """The job has attained the next level of service and counts for less from now on."""
+        self._settle(run)
+        self._running_levels[run.level] -= 1
+        run.level = -self._priority(run)
+        self._running_levels[run.level] += 1
+        run.pods = tuple(msgspec.structs.replace(pod, priority=self._priority(run)) for pod in run.pods)
+        self.engine.apply([self._group_event(run), *(events.PodChanged(pod) for pod in run.pods)])
+        self._plan_level(run)
+        self._changed(room=False)
 
     def _arrive(self, run: Run) -> None:
         if self.policy.foresight is Foresight.PREDICTED:
@@ -223,16 +244,38 @@ class Replay:
         self._changed(room=False)
 
     def _wait(self, run: Run) -> None:
-        order = (-self._priority(run), run.job.submit_s, next(self._sequence), run.key)
-        heapq.heappush(self._outside, order)
+        """The job stands in line with others of its shape."""
+        job = run.job
+        apart: tuple[object, ...] = (job.queue, job.tenant) if self.policy.trace_queues else ()
+        if self.policy.lines_by_duration:
+            apart += (round(math.log2(max(self._expected_s(run) or 1.0, 1.0))),)
+        shape = (job.gpus, job.shape, job.tasks, job.memory_mib, job.card_memory_mib, *apart)
+        self._lines.join(run.key, shape, self._place(run))
+        if self.policy.patience_s and self.settings.visible_per_shape:
+            self._push(job.submit_s + self.policy.patience_s, Kind.PATIENCE, run.key, run.attempt)
 
-    def _admit(self) -> bool:
-        """Show the engine as many waiting jobs as it may see; true when it sees new ones."""
-        visible = self.settings.visible_jobs or len(self.runs)
-        before = len(self._pending)
-        while self._outside and len(self._pending) < visible:
-            self._submit(self.runs[heapq.heappop(self._outside)[-1]])
-        return len(self._pending) > before
+    def _place(self, run: Run) -> Place:
+        """Where the policy puts the job among its equals."""
+        expected_s = 0.0 if self.policy.lines_by_duration else self._expected_s(run) or 0.0
+        return (1, -self._priority(run), expected_s, run.job.submit_s, run.key)
+
+    def _look(self) -> bool:
+        """Show the engine the heads of the lines; true when it sees new jobs."""
+        least = self.settings.visible_per_shape
+        free_gpus = (self.books.capacity_milli - self.books.held_milli) / WHOLE_CARD
+
+        def most(shape: Hashable) -> int:
+            gpus = shape[0] if isinstance(shape, tuple) else 0.0
+            return max(least, int(free_gpus / gpus) + 1) if least and gpus else len(self.runs)
+
+        new = False
+        for key, seen in self._lines.look(most):
+            if seen:
+                self._submit(self.runs[key])
+                new = True
+            else:
+                self._forget(self.runs[key])
+        return new
 
     def _submit(self, run: Run) -> None:
         """Hand the job to the engine, for the first time or again."""
@@ -246,7 +289,7 @@ class Replay:
         )
         for pod in run.pods:
             self._owner[pod.key] = run.key
-        self._pending.add(run.key)
+        run.level = -self._priority(run)
         self.engine.apply([self._group_event(run), *(events.PodChanged(pod) for pod in run.pods)])
 
     def _group_event(self, run: Run) -> events.GroupChanged:
@@ -279,17 +322,26 @@ class Replay:
         if self.now_s < self._next_cycle_s:
             self._push(self._next_cycle_s, Kind.CYCLE, None)
             return
-        self._admit()
-        useful = self._room_changed or self.policy.preemptive or self.books.held_milli < self.books.capacity_milli
-        if self._pending and useful:
+        self._look()
+        if self._lines.seen and self._worth_asking():
             self._next_cycle_s = self.now_s + self.settings.cycle_s
             for _ in range(_ROUNDS_PER_CYCLE):
                 self.cycles += 1
                 again = self._carry_out(self.engine.schedule(self.now_s))
-                if not self._admit() and not again:
+                if not self._look() and not again:
                     break
             self._room_changed = False
         self._note()
+
+    def _worth_asking(self) -> bool:
+        """Whether anything that waits could move: a free card, or somebody running who counts for less."""
+        if self._room_changed or self.books.held_milli < self.books.capacity_milli:
+            return True
+        if not self.policy.attained_levels:
+            return self.policy.preemptive
+        waiting = min((self.runs[key].level for key in self._lines.seen), default=0)
+        running = max((level for level, number in self._running_levels.items() if number), default=0)
+        return waiting < running
 
     def _carry_out(self, plan: Plan) -> bool:
         """Make the plan happen; true when it stopped something, so that the engine should be asked again."""
@@ -323,13 +375,10 @@ class Replay:
         self.books.take(run.key, run.cards, run.job.milli)
         run.running = True
         self._running += 1
-        self._pending.discard(run.key)
-        self.engine.apply(
-            [
-                events.PodChanged(running_pod(pod, bound[pod.key].node, bound[pod.key].cards, self.now_s))
-                for pod in run.pods
-            ]
-        )
+        self._lines.leave(run.key)
+        self._running_levels[run.level] += 1
+        run.pods = tuple(running_pod(pod, bound[pod.key].node, bound[pod.key].cards, self.now_s) for pod in run.pods)
+        self.engine.apply(events.PodChanged(pod) for pod in run.pods)
         self._set_speeds([run, *self._neighbours(run)])
         self._plan_level(run)
 
@@ -364,6 +413,7 @@ class Replay:
         self._settle(run)
         run.running = False
         self._running -= 1
+        self._running_levels[run.level] -= 1
         neighbours = self._neighbours(run)
         self.books.give_back(run.key, run.cards, run.job.milli)
         for node in run.nodes:
@@ -451,7 +501,7 @@ class Replay:
         if self.now_s >= self._sample_due_s:
             self._sample_due_s = self.now_s + self._last_submit_s / _FRAGMENT_SAMPLES
             self._fragmented_milli = self.books.fragmented_milli()
-        held, waiting = self.books.held_milli, len(self._pending) + len(self._outside)
+        held, waiting = self.books.held_milli, len(self._lines)
         self.moments.append(Moment(self.now_s, held, waiting, self._running, self._fragmented_milli))
 
     def _summary(self) -> Summary:
