@@ -20,7 +20,7 @@ import numpy.typing as npt
 from baton.engine.columns import BOTH, FUTURE, Array, Columns, Rows
 from baton.engine.demands import CardPlan, Demand
 from baton.engine.objects import KIND_BIT, WHOLE_CARD_MILLI, Card, CardGrant, CardId, CardKind, PodKey
-from baton.engine.resources import CARD_MILLI, CARDS, SLOTS, VGPU_CORES, VGPU_MEMORY, VGPU_NUMBER
+from baton.engine.resources import CARD_MILLI, SLOTS, VGPU_CORES, VGPU_MEMORY, VGPU_NUMBER
 
 MEMORY, SHARE, SLOT, EXCLUSIVE, CLAIMS = range(5)
 COMBINATIONS_TRIED = 64
@@ -139,8 +139,7 @@ class CardLedger(Columns):
     def totals(self, row: int) -> list[tuple[str, int]]:
         """What the row's healthy cards add to the cluster, by the resource names that queues are given in."""
         healthy = self.kinds[:, row] != 0
-        number = int(healthy.sum())
-        if not number:
+        if not healthy.any():
             return []
         memory, share, slots = (int(self.capacity[quantity, healthy, row].sum()) for quantity in range(3))
         return [
@@ -148,7 +147,6 @@ class CardLedger(Columns):
             (VGPU_MEMORY, memory),
             (VGPU_CORES, share // 10),
             (SLOTS, slots),
-            (CARDS, number),
             (CARD_MILLI, share),
         ]
 

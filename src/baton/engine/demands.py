@@ -21,7 +21,6 @@ from baton.engine.objects import (
 )
 from baton.engine.resources import (
     CARD_MILLI,
-    CARDS,
     PODS,
     SLOTS,
     VGPU_CORES,
@@ -102,13 +101,14 @@ class Needs:
         amounts = effective_amounts(spec)
         amounts["pods"] = 1
         charge = dict(amounts)
-        for name, amount in _card_amounts(self.cards):
+        for name, amount in _card_amounts(self.cards, counted_by_name=any("/" in name for name in amounts)):
             charge.setdefault(name, amount)
         charged = resources.vector(charge.items())
         self.request: Vector = resources.vector(amounts.items())
         self.charge: Vector = charged
         """What a queue is charged: the request and what it takes of the cards, by the names quotas use."""
-        self.places: list[int] = [int(place) for place in np.flatnonzero(self.request)]
+        self.places: list[int] = [resources.position(name) for name in sorted(amounts)]
+        """Positions in the order of names: sums over them must not depend on which name was seen first."""
         self.charge_places: npt.NDArray[np.intp] = np.flatnonzero(charged)
         self.ruled = spec.card_rules != CardRules()
         self.worldly = bool(
@@ -190,7 +190,8 @@ def _milli(demand: Demand) -> int:
     return demand.share_milli or demand.memory_percent * 10
 
 
-def _card_amounts(plan: CardPlan) -> list[tuple[str, int]]:
+def _card_amounts(plan: CardPlan, *, counted_by_name: bool) -> list[tuple[str, int]]:
+    """What a queue is charged for cards. Where kubelet already counts them under a resource name, that name is it."""
     totals: dict[str, int] = {}
 
     def add(name: str, amount: int) -> None:
@@ -205,8 +206,6 @@ def _card_amounts(plan: CardPlan) -> list[tuple[str, int]]:
             add(VGPU_CORES, demand.cards * (demand.share_milli // 10))
         elif demand.kind is CardKind.SLOT:
             add(SLOTS, demand.cards)
-        elif demand.kind is CardKind.WHOLE:
-            add(CARDS, demand.cards)
-        if milli := _milli(demand):
-            add(CARD_MILLI, demand.cards * milli)
+        elif not counted_by_name:
+            add(CARD_MILLI, demand.cards * _milli(demand))
     return [(name, amount) for name, amount in totals.items() if amount]

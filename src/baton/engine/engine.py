@@ -14,13 +14,19 @@ from typing import Any
 from baton.engine.actions import ACTIONS
 from baton.engine.configuration import Configuration
 from baton.engine.events import Event
+from baton.engine.explain import Explainer
 from baton.engine.framework import Framework
+from baton.engine.jobs import Status
+from baton.engine.objects import GroupKey, PodKey
+from baton.engine.phases import update_phases
 from baton.engine.plan import Plan
 from baton.engine.plugin import Plugin
 from baton.engine.plugins import BUILT_IN
 from baton.engine.session import Session
 from baton.engine.signatures import SignatureCache
 from baton.engine.state import ClusterState
+from baton.engine.verdicts import Verdict
+from baton.errors import BatonError
 
 
 class Engine:
@@ -54,6 +60,8 @@ class Engine:
         session = self.session(now_s)
         for action in self.framework.configuration.actions:
             ACTIONS[action](session)
+        verdicts = self._verdicts(session)
+        update_phases(session)
         session.close()
         return Plan(
             now_s=now_s,
@@ -61,8 +69,31 @@ class Engine:
             evictions=tuple(session.evictions),
             nominations=tuple(session.nominations),
             phases=tuple(session.phases.values()),
-            verdicts=tuple(session.verdicts.values()),
+            verdicts=verdicts,
         )
+
+    def explain(self, key: PodKey | GroupKey, now_s: float) -> Verdict:
+        """Why this pod or group waits, from the state as it is; nothing is changed."""
+        task = self.state.tasks.get(PodKey(key))
+        job = task.job if task is not None else self.state.jobs.get(GroupKey(key))
+        if job is None:
+            raise BatonError(f"no pod or group {key} is known to the scheduler; check the namespace and name")
+        session = self.session(now_s)
+        try:
+            stuck = task if task is not None and task.status is Status.PENDING else None
+            return Explainer(session).explain(job, None, stuck)
+        finally:
+            session.close()
+
+    @staticmethod
+    def _verdicts(session: Session) -> tuple[Verdict, ...]:
+        explainer = Explainer(session)
+        found = []
+        for key, (cause, stuck) in sorted(session.blocked.items()):
+            job = session.state.jobs.get(key)
+            if job is not None:
+                found.append(explainer.explain(job, cause, stuck))
+        return tuple(found)
 
     def session(self, now_s: float) -> Session:
         """An open session, for questions and for tests; close it before the next event."""

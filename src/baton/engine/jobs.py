@@ -30,7 +30,9 @@ class Status(IntEnum):
 
 
 HELD = frozenset({Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING, Status.UNKNOWN})
-"""Takes room now and later; what a job and a queue are charged for."""
+"""Takes room now and later."""
+CHARGED = HELD | {Status.PIPELINED}
+"""What a job and a queue are charged for: a promise counts as if it were kept."""
 ON_NODE = HELD | {Status.RELEASING, Status.PIPELINED}
 READY = frozenset({Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING, Status.SUCCEEDED})
 """Counts towards a gang's minimum."""

@@ -5,20 +5,102 @@ from baton.engine.configuration import Catalogue, Configuration, ConfigurationEr
 from baton.engine.plugins import BUILT_IN
 
 SIMPLE = """
-actions: "enqueue, allocate"
+actions: "enqueue, allocate, backfill"
 tiers:
 - plugins:
   - name: priority
   - name: gang
+  - name: conformance
 - plugins:
   - name: predicates
   - name: deviceshare
     arguments:
       deviceshare.SchedulePolicy: binpack
+  - name: nodeorder
   - name: binpack
 """
 
-PRESETS = {"simple": SIMPLE}
+BATCH = """
+actions: "enqueue, allocate, backfill, preempt"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: conformance
+  - name: pdb
+- plugins:
+  - name: sla
+    arguments:
+      sla-waiting-time: 24h
+  - name: overcommit
+  - name: job-order
+    arguments:
+      job-order.policy: sjf
+  - name: easy-backfill
+    arguments:
+      easy-backfill.min-wait: 600
+  - name: predicates
+  - name: deviceshare
+    arguments:
+      deviceshare.SchedulePolicy: binpack
+  - name: nodeorder
+    arguments:
+      leastrequested.weight: 0
+  - name: binpack
+"""
+
+MULTI_TENANT = """
+actions: "enqueue, allocate, backfill, reclaim, preempt"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: conformance
+  - name: pdb
+- plugins:
+  - name: overcommit
+  - name: drf
+  - name: capacity
+    enableHierarchy: true
+  - name: resourcequota
+  - name: predicates
+  - name: deviceshare
+    arguments:
+      deviceshare.SchedulePolicy: binpack
+  - name: nodeorder
+    arguments:
+      leastrequested.weight: 0
+  - name: binpack
+"""
+
+HIGH_PERFORMANCE = """
+actions: "enqueue, allocate, backfill, reclaim, preempt, shuffle"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: conformance
+  - name: pdb
+- plugins:
+  - name: overcommit
+  - name: proportion
+  - name: predicates
+  - name: deviceshare
+    arguments:
+      deviceshare.SchedulePolicy: binpack
+  - name: fragmentation
+    arguments:
+      fragmentation.weight: 10
+  - name: usage
+    arguments:
+      usage.weight: 1
+configurations:
+- name: shuffle
+  arguments:
+    maxMoves: 2
+"""
+
+PRESETS = {"simple": SIMPLE, "batch": BATCH, "multi-tenant": MULTI_TENANT, "high-performance": HIGH_PERFORMANCE}
 
 
 def configured(

@@ -18,6 +18,8 @@ UNLIMITED = np.int64(2**62)
 CPU, MEMORY, PODS = 0, 1, 2
 VGPU_NUMBER, VGPU_MEMORY, VGPU_CORES = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"
 SLOTS, CARDS, CARD_MILLI = "nvshare.com/gpu", "baton.dev/cards", "baton.dev/card-milli"
+ALIASES = {CARDS: (CARD_MILLI, 1000)}
+"""Names that are another one in a larger unit. Two names for one thing would be two things to divide fairly."""
 
 
 class ResourceNames:
@@ -48,7 +50,7 @@ class ResourceNames:
         return np.zeros(self.width, dtype=np.int64)
 
     def vector(self, amounts: Amounts | Iterable[tuple[str, int]]) -> Vector:
-        pairs = [(self.position(name), amount) for name, amount in amounts]
+        pairs = self._positions(amounts)
         result = self.zeros()
         for place, amount in pairs:
             result[place] += amount
@@ -56,11 +58,18 @@ class ResourceNames:
 
     def limits(self, amounts: Amounts) -> Vector:
         """Like `vector`, with every name that is not mentioned unlimited."""
-        pairs = [(self.position(name), amount) for name, amount in amounts]
+        pairs = self._positions(amounts)
         result = np.full(self.width, UNLIMITED, dtype=np.int64)
         for place, amount in pairs:
             result[place] = amount
         return result
+
+    def _positions(self, amounts: Iterable[tuple[str, int]]) -> list[tuple[int, int]]:
+        pairs = []
+        for name, amount in amounts:
+            plain, factor = ALIASES.get(name, (name, 1))
+            pairs.append((self.position(plain), amount * factor))
+        return pairs
 
     def amounts(self, vector: Vector) -> Amounts:
         return tuple(

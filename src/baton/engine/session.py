@@ -29,7 +29,7 @@ from baton.engine.room import allowed_positions, room_checks
 from baton.engine.signatures import NEVER, Key, SignatureCache
 from baton.engine.state import ClusterState
 from baton.engine.statement import Statement
-from baton.engine.verdicts import Cause, Verdict
+from baton.engine.verdicts import Cause
 
 
 class Placement(NamedTuple):
@@ -60,10 +60,12 @@ class Session:
         self.evictions: list[Eviction] = []
         self.nominations: list[Nomination] = []
         self.phases: dict[GroupKey, PhaseChange] = {}
-        self.verdicts: dict[GroupKey, Verdict] = {}
         self.promised: list[Task] = []
         self.unbound: list[Task] = []
         self.placeable: dict[GroupKey, int] = {}
+        """How many tasks of a blocked job found a place before one did not."""
+        self.touched: set[GroupKey] = set()
+        """Jobs with a binding in this session."""
         self.evicting: dict[PodKey, Task] = {}
         """Victims of this session, committed or about to be."""
         self.blocked: dict[GroupKey, tuple[Cause, Task | None]] = {}
@@ -288,6 +290,8 @@ class Session:
         table, ledger = self.state.table, self.state.ledger
         for task, row, assignment in statement.allocated:
             self.state.relabel(task, Status.BINDING)
+            if task.job is not None:
+                self.touched.add(task.job.key)
             self.bindings.append(Binding(task.key, table.name(row), ledger.card_grants(row, assignment)))
         for task, row in statement.pipelined:
             self.nominations.append(Nomination(task.key, table.name(row)))

@@ -14,7 +14,7 @@ from baton.engine.affinity import PlacedPods
 from baton.engine.cards import NOTHING, Assignment, CardLedger
 from baton.engine.columns import FUTURE
 from baton.engine.demands import Needs
-from baton.engine.jobs import FINISHED, HELD, ON_NODE, READY, Job, QueueShare, Status, Task
+from baton.engine.jobs import CHARGED, FINISHED, HELD, ON_NODE, READY, Job, QueueShare, Status, Task
 from baton.engine.nodes import NodeTable
 from baton.engine.objects import (
     Budget,
@@ -222,7 +222,7 @@ class ClusterState:
             if task.needs.best_effort:
                 job.best_effort_pending += 1
             self.active[job.key] = job
-        held_before, held = before in HELD, status in HELD
+        held_before, held = before in CHARGED, status in CHARGED
         charge = task.needs.charge
         if held != held_before:
             line = job.queue.lineage() if job.queue is not None else ()

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from baton.engine.columns import Bools, Floats, Rows
-from baton.engine.jobs import Job, QueueShare, Task
+from baton.engine.jobs import Job, QueueShare, Status, Task
 from baton.engine.plugin import NoArguments, OrderKey, Plugin
 from baton.engine.resources import PODS, Vector
 from baton.engine.session import Session
@@ -51,7 +51,7 @@ class DrfPlugin(Plugin[NoArguments]):
 
     def _job_share(self, job: Job) -> float:
         """Remembered per number of held tasks: a job's share changes only with them."""
-        held = job.ready
+        held = job.ready + job.counts[Status.PIPELINED]
         known = self._share_of.get(job.key)
         if known is not None and known[0] == held:
             return known[1]

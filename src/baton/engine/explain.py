@@ -1,0 +1,269 @@
+"""Why a job waits, worked out on demand from the state as it is: cause, counts per predicate, nearest fit, remedy.
+
+The predicates are the same batched checks that placement uses, so an explanation costs about as much as one
+placement that starts from nothing, whatever the number of nodes. Each node is counted once, under the first predicate
+that turned it down.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from baton.engine.cards import CLAIMS
+from baton.engine.columns import FUTURE, Array, Bools
+from baton.engine.demands import Demand
+from baton.engine.jobs import Job, Status, Task
+from baton.engine.nodes import NodeView
+from baton.engine.objects import CardKind, GroupPhase, QueueState
+from baton.engine.resources import CPU, MEMORY
+from baton.engine.room import suitable_cards
+from baton.engine.session import Session
+from baton.engine.verdicts import Cause, NearestFit, NodeReason, Verdict
+
+NEAREST_SHOWN = 2
+
+
+class _Nodes(NamedTuple):
+    reasons: tuple[NodeReason, ...]
+    nearest: tuple[NearestFit, ...]
+    would_help: tuple[str, ...]
+    feasible: int
+
+
+class Explainer:
+    """Verdicts of one session; equal tasks are looked at once."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._known: dict[int, _Nodes] = {}
+
+    def explain(self, job: Job, cause: Cause | None = None, stuck: Task | None = None) -> Verdict:
+        """For a job that an action left with a cause, or for any waiting job."""
+        session = self._session
+        if cause is None:
+            cause = self.cause(job)
+        task = stuck or min(job.pending.values(), key=session.task_key, default=None)
+        nodes = self._nodes(task) if task is not None and cause in (Cause.NODES, Cause.GANG, Cause.PIPELINED) else None
+        placeable = session.placeable.get(job.key, 0)
+        if cause is Cause.NODES and job.min_member > 1:
+            cause = Cause.GANG
+        return Verdict(
+            group=job.key,
+            cause=cause,
+            pod=task.key if task is not None else None,
+            queue=job.group.queue,
+            detail=self._detail(job, cause, task, nodes),
+            min_member=job.min_member,
+            ready=job.ready_count(),
+            placeable=placeable,
+            nodes=session.state.table.count,
+            reasons=nodes.reasons if nodes else (),
+            nearest=nodes.nearest if nodes else (),
+            would_help=self._remedies(job, cause, nodes),
+        )
+
+    def cause(self, job: Job) -> Cause:
+        """The first gate that the job does not pass, when no action has said so."""
+        session = self._session
+        if job.queue is None:
+            return Cause.NO_QUEUE
+        if job.phase is GroupPhase.PENDING:
+            return Cause.NOT_ADMITTED if job.queue.queue.state is QueueState.OPEN else Cause.QUEUE_CLOSED
+        if not job.pending and job.counts[Status.GATED]:
+            return Cause.GATED
+        if session.job_valid(job) is not None:
+            return Cause.NOT_VALID
+        if session.overused(job.queue):
+            return Cause.QUEUE_OVERUSED
+        task = min(job.pending.values(), key=session.task_key, default=None)
+        if task is not None and not session.allocatable(job.queue, task):
+            return Cause.QUEUE_SHARE
+        return Cause.NODES
+
+    def _detail(self, job: Job, cause: Cause, task: Task | None, nodes: _Nodes | None) -> str:
+        queue = job.group.queue
+        reason = self._session.job_valid(job)
+        texts = {
+            Cause.NO_QUEUE: f"there is no queue {queue}",
+            Cause.QUEUE_CLOSED: f"queue {queue} is closed",
+            Cause.QUEUE_OVERUSED: f"queue {queue} already uses all that it deserves",
+            Cause.QUEUE_SHARE: f"one more pod would take queue {queue} above its share or limit ({self._usage(job)})",
+            Cause.NOT_ADMITTED: "the job is not admitted: its minimum does not fit the queue, quota or cluster now",
+            Cause.GATED: "its pods still have scheduling gates",
+            Cause.NOT_VALID: reason or "the job is not complete",
+            Cause.HELD_BACK: "a job before it in the queue has to start first",
+            Cause.PIPELINED: "its place is promised and becomes free when evicted pods are gone",
+        }
+        if cause in texts:
+            return texts[cause]
+        if nodes is not None and nodes.feasible:
+            plural = "" if nodes.feasible == 1 else "s"
+            return f"{nodes.feasible} node{plural} could take one more pod, but not as many as the gang needs"
+        if not self._session.state.table.count:
+            return "the cluster has no nodes"
+        return f"no node can take {task.key if task else 'it'}"
+
+    def _usage(self, job: Job) -> str:
+        if job.queue is None:
+            return ""
+        names = self._session.state.resources.names
+        parts = sorted(
+            f"{names[place]} {_amount(int(place), int(job.queue.allocated[place]))} in use"
+            for place in np.flatnonzero(job.queue.allocated)
+            if names[place] != "pods"
+        )
+        return ", ".join(parts[:4]) or "nothing in use"
+
+    def _nodes(self, task: Task) -> _Nodes:
+        known = self._known.get(task.needs.number)
+        if known is None:
+            known = self._known[task.needs.number] = self._look(task)
+        return known
+
+    def _look(self, task: Task) -> _Nodes:
+        view = self._session.state.table.view()
+        left = view.column(view.table.present).copy()
+        soft = left.copy()
+        counts: dict[str, list[int]] = {}
+        for check in self._session.checks(task, view):
+            turned_down = int(np.count_nonzero(left & ~check.ok))
+            if turned_down:
+                entry = counts.setdefault(check.reason, [0, int(check.resolvable)])
+                entry[0] += turned_down
+            left &= check.ok
+            if not check.resolvable:
+                soft &= check.ok
+        reasons = sorted(
+            (NodeReason(reason, number, bool(helped)) for reason, (number, helped) in counts.items()),
+            key=lambda item: (-item.nodes, item.reason),
+        )
+        return _Nodes(tuple(reasons), self._nearest(task, view, soft), self._help(task, view, soft), int(left.sum()))
+
+    def _nearest(self, task: Task, view: NodeView, soft: Bools) -> tuple[NearestFit, ...]:
+        """Of the nodes that only lack room, those that lack least."""
+        rows = np.flatnonzero(soft)
+        if not len(rows):
+            return ()
+        lack = np.zeros(len(rows))
+        request = task.needs.request
+        for place in task.needs.places:
+            short = view.used(place)[rows] + request[place] - view.allocatable(place)[rows]
+            lack += np.maximum(short, 0) / max(int(request[place]), 1)
+        for demand in task.needs.cards.demands:
+            free = self._fitting_cards(task, demand, view)[rows]
+            lack += np.maximum(demand.cards - free, 0) / demand.cards
+        best = np.argsort(lack, kind="stable")[:NEAREST_SHOWN]
+        fits = []
+        for at in best:
+            row = int(rows[at])
+            missing = self._missing(task, view, row)
+            if missing:
+                fits.append(NearestFit(view.table.name(row), missing))
+        return tuple(fits)
+
+    def _fitting_cards(self, task: Task, demand: Demand, view: NodeView) -> Array:
+        ledger = view.ledger
+        fixed = view.column(ledger.fixed) if ledger.any_fixed else None
+        fitting = ledger.fits(
+            demand,
+            view.card_usage(),
+            view.card_capacity(),
+            view.column(ledger.physical_mib),
+            view.column(ledger.kinds),
+            fixed,
+        )
+        suitable = suitable_cards(task, view)
+        if suitable is not None:
+            fitting &= suitable
+        result: Array = fitting.sum(axis=0)
+        return result
+
+    def _missing(self, task: Task, view: NodeView, row: int) -> tuple[str, ...]:
+        table, request = view.table, task.needs.request
+        missing = []
+        for place in task.needs.places:
+            short = int(table.used[FUTURE, place, row] + request[place] - table.allocatable[place, row])
+            if short > 0:
+                missing.append(f"{_amount(place, short)} of {table.resources.names[place]} too little")
+        one = table.view(np.array([row], dtype=np.intp))
+        for demand in task.needs.cards.demands:
+            free = int(self._fitting_cards(task, demand, one)[0])
+            if free < demand.cards:
+                missing.append(f"{free} of {demand.cards} cards with room for {describe(demand)}")
+        return tuple(missing)
+
+    def _help(self, task: Task, view: NodeView, soft: Bools) -> tuple[str, ...]:
+        """What a person could do about the nodes."""
+        helps = []
+        rows = np.flatnonzero(soft)
+        for demand in task.needs.cards.demands:
+            if not len(rows):
+                break
+            free = self._fitting_cards(task, demand, view)[rows]
+            most, total = int(free.max()), int(free.sum())
+            if most < demand.cards <= total:
+                helps.append(
+                    f"{total} such cards are free, but at most {most} on one node: ask for {most} per pod or free"
+                    f" {demand.cards - most} more on the nearest node"
+                    if most
+                    else f"{total} such cards are free, but none on one node"
+                )
+            elif total < demand.cards:
+                claims = view.card_usage()[CLAIMS][:, rows]
+                shared = int(((claims > 0) & (view.column(view.ledger.kinds)[:, rows] != 0)).sum())
+                helps.append(
+                    f"{demand.cards - total} more cards with room for {describe(demand)}"
+                    + (f"; {shared} cards on suitable nodes are in use" if shared else "")
+                )
+        lower = self._lower_priority(task, rows.tolist())
+        if lower:
+            helps.append(f"{lower} running pods of lower priority on suitable nodes could be preempted")
+        if not len(rows) and view.table.count:
+            helps.append("a node that passes the predicates above, or a pod with other constraints")
+        return tuple(helps)
+
+    def _lower_priority(self, task: Task, rows: list[int]) -> int:
+        tasks = self._session.state.table.tasks
+        return sum(
+            other.priority < task.priority and other.pod.preemptable and other.pod.ours
+            for row in rows
+            for other in tasks[row].values()
+        )
+
+    def _remedies(self, job: Job, cause: Cause, nodes: _Nodes | None) -> tuple[str, ...]:
+        if nodes is not None and cause in (Cause.NODES, Cause.GANG):
+            return nodes.would_help
+        queue = job.group.queue
+        return {
+            Cause.NO_QUEUE: (f"create queue {queue}, or name an existing one",),
+            Cause.QUEUE_CLOSED: (f"open queue {queue}, or use another one",),
+            Cause.QUEUE_OVERUSED: (f"wait for jobs of queue {queue} to end, or raise its weight or deserved amount",),
+            Cause.QUEUE_SHARE: (f"wait for jobs of queue {queue} to end, or raise its capability or deserved amount",),
+            Cause.NOT_ADMITTED: ("lower the job's minimum", "wait until running jobs end"),
+            Cause.GATED: ("remove the scheduling gates of its pods",),
+            Cause.NOT_VALID: ("create the missing pods, or lower minAvailable",),
+        }.get(cause, ())
+
+
+def describe(demand: Demand) -> str:
+    """A demand in words."""
+    if demand.kind is CardKind.WHOLE:
+        return "a whole card"
+    if demand.kind is CardKind.SLOT:
+        return "a time-shared slot"
+    parts = []
+    if demand.memory_percent:
+        parts.append(f"{demand.memory_percent} % of the memory")
+    elif demand.memory_mib:
+        parts.append(f"{demand.memory_mib} MiB")
+    if demand.share_milli:
+        parts.append(f"{demand.share_milli / 10:g} % of the cores")
+    return " and ".join(parts) or "a share"
+
+
+def _amount(place: int, amount: int) -> str:
+    if place == CPU:
+        return f"{amount}m"
+    if place == MEMORY:
+        return f"{amount / (1 << 20):.0f} MiB"
+    return str(amount)

@@ -1,0 +1,146 @@
+"""Inside a queue, a starving job takes room from less important ones, and never more than it needs."""
+
+import pytest
+
+from baton.engine.objects import AffinityTerm, LabelSelector
+from tests.engine.clusters import Cluster, gang, job, node, queue, spec, vgpu, whole
+
+CONF = """
+actions: "enqueue, allocate, backfill, preempt"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: conformance
+  - name: pdb
+- plugins:
+  - name: predicates
+  - name: nodeorder
+"""
+CARD = spec(ask=[whole()])
+
+
+def test_a_more_important_job_evicts_exactly_what_it_needs() -> None:
+    low = job("low", pods=4, what=CARD, on=["a"] * 4, priority=1)
+    high = gang("high", pods=2, what=CARD, priority=9, created_s=5)
+    outcome = Cluster(nodes=[node("a", cards=4)], jobs=[low, high], conf=CONF).run()
+    assert len(outcome.evicted) == 2
+    assert set(outcome.nominated) == {"high-0", "high-1"}
+    assert outcome.placed == {}
+
+
+def test_equal_priority_evicts_nobody() -> None:
+    low = job("low", pods=1, what=CARD, on=["a"], priority=5)
+    high = job("high", pods=1, what=CARD, priority=5)
+    assert Cluster(nodes=[node("a", cards=1)], jobs=[low, high], conf=CONF).run().evicted == set()
+
+
+def test_without_the_action_nobody_is_evicted() -> None:
+    low = job("low", pods=1, what=CARD, on=["a"], priority=1)
+    high = job("high", pods=1, what=CARD, priority=5)
+    assert (
+        Cluster(nodes=[node("a", cards=1)], jobs=[low, high], conf=CONF.replace(", preempt", "")).run().evicted == set()
+    )
+
+
+def test_another_queue_is_not_touched() -> None:
+    low = job("low", pods=1, what=CARD, on=["a"], priority=1, queue="theirs")
+    high = job("high", pods=1, what=CARD, priority=5, queue="mine")
+    cluster = Cluster(nodes=[node("a", cards=1)], jobs=[low, high], queues=[queue("mine"), queue("theirs")], conf=CONF)
+    assert cluster.run().evicted == set()
+
+
+def test_nothing_is_evicted_for_a_gang_that_still_would_not_fit() -> None:
+    low = job("low", pods=2, what=CARD, on=["a", "a"], priority=1)
+    high = gang("high", pods=3, what=CARD, priority=9)
+    outcome = Cluster(nodes=[node("a", cards=2)], jobs=[low, high], conf=CONF).run()
+    assert outcome.evicted == set()
+    assert outcome.nominated == {}
+
+
+def test_a_gang_uses_free_nodes_before_it_evicts() -> None:
+    low = job("low", pods=2, what=CARD, on=["a", "a"], priority=1)
+    high = gang("high", pods=3, what=CARD, priority=9)
+    outcome = Cluster(nodes=[node("a", cards=2), node("b", cards=2)], jobs=[low, high], conf=CONF).run()
+    assert len(outcome.evicted) == 1
+
+
+def test_victims_of_a_gang_are_only_those_above_its_minimum() -> None:
+    low = job("low", pods=3, min_member=2, what=CARD, on=["a"] * 3, priority=1)
+    high = gang("high", pods=2, what=CARD, priority=9)
+    assert Cluster(nodes=[node("a", cards=3)], jobs=[low, high], conf=CONF).run().evicted == set()
+    single = job("one", pods=1, what=CARD, priority=9)
+    assert len(Cluster(nodes=[node("a", cards=3)], jobs=[low, single], conf=CONF).run().evicted) == 1
+
+
+def test_pods_that_are_not_preemptable_and_system_pods_stay() -> None:
+    for option in ({"preemptable": False}, {"critical": True}):
+        low = job("low", pods=1, what=CARD, on=["a"], priority=1, pod_options=option)
+        high = job("high", pods=1, what=CARD, priority=5)
+        assert Cluster(nodes=[node("a", cards=1)], jobs=[low, high], conf=CONF).run().evicted == set()
+
+
+def test_preemption_policy_never_evicts_nobody() -> None:
+    low = job("low", pods=1, what=CARD, on=["a"], priority=1)
+    high = job("high", pods=1, what=CARD, priority=5, pod_options={"can_preempt": False})
+    assert Cluster(nodes=[node("a", cards=1)], jobs=[low, high], conf=CONF).run().evicted == set()
+
+
+def test_a_vgpu_pod_preempts_a_vgpu_pod() -> None:
+    low = job("low", pods=2, what=spec(ask=[vgpu(memory_mib=8000)]), on=["a", "a"], priority=1)
+    high = job("high", pods=1, what=spec(ask=[vgpu(memory_mib=6000)]), priority=5)
+    outcome = Cluster(nodes=[node("a", cards=1)], jobs=[low, high], conf=CONF).run()
+    assert len(outcome.evicted) == 1
+    assert outcome.nominated == {"high-0": "a"}
+
+
+def test_the_promised_place_is_taken_when_the_victim_is_gone() -> None:
+    from baton.engine.events import PodRemoved
+    from baton.engine.objects import PodKey
+
+    low = job("low", pods=1, what=CARD, on=["a"], priority=1)
+    high = job("high", pods=1, what=CARD, priority=5)
+    cluster = Cluster(nodes=[node("a", cards=1)], jobs=[low, high], conf=CONF)
+    assert cluster.run().evicted == {"low-0"}
+    assert cluster.run(1.0).evicted == set(), "the same victim is not evicted twice"
+    cluster.apply(PodRemoved(PodKey("team/low-0")))
+    assert cluster.run(2.0).placed == {"high-0": "a"}
+
+
+def test_a_victim_whose_anti_affinity_is_in_the_way_is_evicted() -> None:
+    apart = AffinityTerm(selector=LabelSelector((("app", "high"),)), topology_key="kubernetes.io/hostname")
+    low = job("low", pods=1, what=spec(anti_affinity=(apart,)), on=["a"], priority=1)
+    high = job("high", pods=1, what=spec(), priority=5, labels={"app": "high"})
+    outcome = Cluster(nodes=[node("a")], jobs=[low, high], conf=CONF).run()
+    assert outcome.evicted == {"low-0"}
+
+
+def test_a_more_important_task_of_the_same_job_takes_its_sibling_place() -> None:
+    from tests.engine.clusters import JobLiteral, pod, running
+
+    base = job("j", pods=0)
+    members = (
+        running("j-0", "a", CARD, group=base.group.key, priority=1),
+        pod("j-1", CARD, group=base.group.key, priority=9),
+    )
+    outcome = Cluster(nodes=[node("a", cards=1)], jobs=[JobLiteral(base.group, members)], conf=CONF).run()
+    assert outcome.evicted == {"j-0"}
+
+
+def test_the_cheapest_node_is_chosen() -> None:
+    two = job("two", pods=2, what=spec(cpu=4), on=["a", "a"], priority=1)
+    one = job("one", pods=1, what=spec(cpu=8), on=["b"], priority=1)
+    high = job("high", pods=1, what=spec(cpu=8), priority=5)
+    outcome = Cluster(nodes=[node("a", cpu=8), node("b", cpu=8)], jobs=[two, one, high], conf=CONF).run()
+    assert outcome.evicted == {"one-0"}
+
+
+@pytest.mark.parametrize("allowed", [0, 1])
+def test_disruption_budgets_hold(allowed: int) -> None:
+    from baton.engine.objects import Budget
+
+    low = job("low", pods=1, what=CARD, on=["a"], priority=1, labels={"app": "web"})
+    high = job("high", pods=1, what=CARD, priority=5)
+    budget = Budget(namespace="team", name="b", selector=LabelSelector((("app", "web"),)), disruptions_allowed=allowed)
+    outcome = Cluster(nodes=[node("a", cards=1)], jobs=[low, high], budgets=[budget], conf=CONF).run()
+    assert len(outcome.evicted) == allowed

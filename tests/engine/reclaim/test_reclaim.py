@@ -1,0 +1,112 @@
+"""Between queues: what a queue deserves comes back to it, from queues that may give and no further than they must."""
+
+from typing import Any
+
+import pytest
+
+from baton.engine.objects import Queue, QueueName
+from tests.engine.clusters import Cluster, gang, job, node, queue, spec, whole
+
+PROPORTION = """
+actions: "enqueue, allocate, backfill, reclaim"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+    enablePreemptable: false
+  - name: conformance
+- plugins:
+  - name: proportion
+  - name: predicates
+"""
+CAPACITY = PROPORTION.replace("proportion", "capacity")
+CARD = spec(ask=[whole()])
+CARDS = "baton.dev/cards"
+
+
+def queues(conf: str, **theirs: Any) -> list[Queue]:
+    deserved: dict[str, Any] = {"deserved": {CARDS: 2}} if conf is CAPACITY else {}
+    return [queue("mine", **deserved), queue("theirs", **{**deserved, **theirs})]
+
+
+@pytest.mark.parametrize("conf", [PROPORTION, CAPACITY])
+def test_a_queue_takes_back_what_it_deserves_and_no_more(conf: str) -> None:
+    theirs = job("theirs", pods=4, what=CARD, on=["a"] * 4, queue="theirs")
+    mine = job("mine", pods=4, what=CARD, queue="mine", min_member=2)
+    outcome = Cluster(nodes=[node("a", cards=4)], jobs=[theirs, mine], queues=queues(conf), conf=conf).run()
+    assert len(outcome.evicted) == 2
+    assert len(outcome.nominated) == 2
+
+
+@pytest.mark.parametrize("conf", [PROPORTION, CAPACITY])
+def test_a_queue_that_is_not_reclaimable_keeps_everything(conf: str) -> None:
+    theirs = job("theirs", pods=4, what=CARD, on=["a"] * 4, queue="theirs")
+    mine = job("mine", pods=1, what=CARD, queue="mine")
+    both = queues(conf, reclaimable=False)
+    assert Cluster(nodes=[node("a", cards=4)], jobs=[theirs, mine], queues=both, conf=conf).run().evicted == set()
+
+
+@pytest.mark.parametrize("conf", [PROPORTION, CAPACITY])
+def test_nothing_is_reclaimed_while_there_is_room(conf: str) -> None:
+    theirs = job("theirs", pods=3, what=CARD, on=["a"] * 3, queue="theirs")
+    mine = job("mine", pods=1, what=CARD, queue="mine")
+    outcome = Cluster(nodes=[node("a", cards=4)], jobs=[theirs, mine], queues=queues(conf), conf=conf).run()
+    assert outcome.evicted == set()
+    assert outcome.placed == {"mine-0": "a"}
+
+
+@pytest.mark.parametrize("conf", [PROPORTION, CAPACITY])
+def test_nothing_is_reclaimed_for_a_gang_that_would_not_fit(conf: str) -> None:
+    theirs = job("theirs", pods=4, what=CARD, on=["a"] * 4, queue="theirs")
+    mine = gang("mine", pods=3, what=CARD, queue="mine")
+    outcome = Cluster(nodes=[node("a", cards=4)], jobs=[theirs, mine], queues=queues(conf), conf=conf).run()
+    assert outcome.evicted == set()
+
+
+def test_a_guarantee_is_kept() -> None:
+    both = [queue("mine", deserved={CARDS: 4}), queue("theirs", guarantee={CARDS: 3})]
+    theirs = job("theirs", pods=4, what=CARD, on=["a"] * 4, queue="theirs")
+    mine = job("mine", pods=3, what=CARD, queue="mine")
+    outcome = Cluster(nodes=[node("a", cards=4)], jobs=[theirs, mine], queues=both, conf=CAPACITY).run()
+    assert len(outcome.evicted) == 1
+
+
+def test_a_missing_queue_reclaims_nothing_and_says_so() -> None:
+    theirs = job("theirs", pods=1, what=CARD, on=["a"], queue="theirs")
+    mine = job("mine", pods=1, what=CARD, queue="nowhere")
+    outcome = Cluster(nodes=[node("a", cards=1)], jobs=[theirs, mine], queues=[queue("theirs")], conf=PROPORTION).run()
+    assert outcome.evicted == set()
+    assert "no queue nowhere" in outcome.verdicts["mine"].detail
+
+
+def test_reclaim_settles_and_does_not_go_in_circles() -> None:
+    """Both queues want everything: after one exchange each has its half, and the next cycles move nobody."""
+    import msgspec
+
+    from baton.engine.events import Event, PodChanged, PodRemoved
+    from baton.engine.objects import PodPhase
+
+    theirs = job("theirs", pods=4, what=CARD, on=["a"] * 4, queue="theirs")
+    mine = [job(f"mine{number}", what=CARD, queue="mine") for number in range(4)]
+    cluster = Cluster(nodes=[node("a", cards=4)], jobs=[theirs, *mine], queues=queues(CAPACITY), conf=CAPACITY)
+    known = {member.key: member for literal in (theirs, *mine) for member in literal.pods}
+    evictions = []
+    for cycle in range(8):
+        plan = cluster.run(float(cycle)).plan
+        evictions.append(len(plan.evictions))
+        events: list[Event] = []
+        for eviction in plan.evictions:
+            events.append(PodRemoved(eviction.pod))
+            again = msgspec.structs.replace(known[eviction.pod], node=None, phase=PodPhase.PENDING, uid=f"again{cycle}")
+            known[eviction.pod] = again
+            events.append(PodChanged(again))
+        for binding in plan.bindings:
+            bound = msgspec.structs.replace(
+                known[binding.pod], node=binding.node, cards=binding.cards, phase=PodPhase.RUNNING
+            )
+            known[binding.pod] = bound
+            events.append(PodChanged(bound))
+        cluster.apply(*events)
+    assert sum(evictions) == 2
+    assert evictions[-3:] == [0, 0, 0]
+    assert cluster.engine.state.queues[QueueName("mine")].allocated.any()
