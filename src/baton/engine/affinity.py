@@ -17,6 +17,7 @@ from baton.engine.objects import AffinityTerm, LabelSelector, PodKey, PodSpec
 
 CARD_DOMAIN = "baton.dev/card"
 HARD_AFFINITY_WEIGHT = 1
+ROLES = ("anti", "affinity", "prefer", "avoid")
 
 TermKey = tuple[LabelSelector, tuple[str, ...], LabelSelector | None, str]
 LabelClass = tuple[str, tuple[tuple[str, str], ...]]
@@ -56,9 +57,17 @@ class PlacedPods:
         self._matching: dict[TermKey, TermCounts] = {}
         self._owning: dict[tuple[TermKey, str], TermCounts] = {}
         self._matches_of: dict[LabelClass, list[tuple[TermKey, TermCounts]]] = {}
+        self._owners_of: dict[tuple[LabelClass, str], list[tuple[TermKey, TermCounts]]] = {}
         self._cards_of: dict[PodKey, tuple[int, ...]] = {}
 
     def label_class(self, task: Task) -> LabelClass:
+        if task.label_class is not None and task.label_epoch == self.epoch:
+            return task.label_class
+        task.label_class = self._label_class(task)
+        task.label_epoch = self.epoch
+        return task.label_class
+
+    def _label_class(self, task: Task) -> LabelClass:
         keys = self.selector_keys
         if not keys and not self._matching:
             return ("", ())
@@ -70,6 +79,7 @@ class PlacedPods:
         if fresh:
             self.selector_keys |= fresh
             self._matches_of.clear()
+            self._owners_of.clear()
             self.epoch += 1
 
     def term_key(self, term: AffinityTerm, namespace: str) -> TermKey:
@@ -93,16 +103,24 @@ class PlacedPods:
                             counts.add(domain, 1)
         return counts
 
-    def owning(self, role: str) -> list[tuple[TermKey, TermCounts]]:
-        """Terms that placed pods carry in this role (`anti`, `affinity`, `prefer`, `avoid`), with their domains."""
-        return [(key, counts) for (key, kind), counts in self._owning.items() if kind == role and counts.total]
+    def owning(self, role: str, label_class: LabelClass) -> list[tuple[TermKey, TermCounts]]:
+        """Terms that placed pods carry in a role of `ROLES` and that select pods of this class, with their domains."""
+        known = self._owners_of.get((label_class, role))
+        if known is None:
+            known = [
+                (key, counts)
+                for (key, kind), counts in self._owning.items()
+                if kind == role and self.selects(key, *label_class)
+            ]
+            self._owners_of[label_class, role] = known
+        return [item for item in known if item[1].total]
 
     def concerns(self, task: Task) -> bool:
         """Whether any placed pod has a term that selects this task."""
         if not self._owning:
             return False
         label_class = self.label_class(task)
-        return any(counts.total and self.selects(key, *label_class) for (key, _), counts in self._owning.items())
+        return any(self.owning(role, label_class) for role in ROLES)
 
     def selects(self, key: TermKey, namespace: str, labels: tuple[tuple[str, str], ...]) -> bool:
         selector, namespaces, namespace_selector, _ = key
@@ -125,6 +143,7 @@ class PlacedPods:
         for key in stale:
             del self._matching[key]
         self._matches_of.clear()
+        self._owners_of.clear()
         self.epoch += 1
 
     def learn(self, spec: PodSpec, namespace: str) -> None:
@@ -167,7 +186,10 @@ class PlacedPods:
         for term, role, weight in weighted:
             key = self.term_key(term, namespace)
             self.watch_labels(term.selector.keys())
-            counts = self._owning.setdefault((key, role), TermCounts())
+            counts = self._owning.get((key, role))
+            if counts is None:
+                counts = self._owning[key, role] = TermCounts()
+                self._owners_of.clear()
             for domain in self._domains(term.topology_key, task):
                 counts.add(domain, amount * weight)
 

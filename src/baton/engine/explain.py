@@ -16,8 +16,9 @@ from baton.engine.jobs import Job, Status, Task
 from baton.engine.nodes import NodeView
 from baton.engine.objects import CardKind, GroupPhase, QueueState
 from baton.engine.resources import CPU, MEMORY
-from baton.engine.room import suitable_cards
+from baton.engine.room import fitting_cards
 from baton.engine.session import Session
+from baton.engine.signatures import Key
 from baton.engine.verdicts import Cause, NearestFit, NodeReason, Verdict
 
 NEAREST_SHOWN = 2
@@ -35,7 +36,7 @@ class Explainer:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._known: dict[int, _Nodes] = {}
+        self._known: dict[Key, _Nodes] = {}
 
     def explain(self, job: Job, cause: Cause | None = None, stuck: Task | None = None) -> Verdict:
         """For a job that an action left with a cause, or for any waiting job."""
@@ -115,9 +116,11 @@ class Explainer:
         return ", ".join(parts[:4]) or "nothing in use"
 
     def _nodes(self, task: Task) -> _Nodes:
-        known = self._known.get(task.needs.number)
+        watched = self._session.framework.flat("sees_world")
+        key = (*self._session.signature_key(task), task.job.key if watched and task.job is not None else None)
+        known = self._known.get(key)
         if known is None:
-            known = self._known[task.needs.number] = self._look(task)
+            known = self._known[key] = self._look(task)
         return known
 
     def _look(self, task: Task) -> _Nodes:
@@ -162,20 +165,7 @@ class Explainer:
         return tuple(fits)
 
     def _fitting_cards(self, task: Task, demand: Demand, view: NodeView) -> Array:
-        ledger = view.ledger
-        fixed = view.column(ledger.fixed) if ledger.any_fixed else None
-        fitting = ledger.fits(
-            demand,
-            view.card_usage(),
-            view.card_capacity(),
-            view.column(ledger.physical_mib),
-            view.column(ledger.kinds),
-            fixed,
-        )
-        suitable = suitable_cards(task, view)
-        if suitable is not None:
-            fitting &= suitable
-        result: Array = fitting.sum(axis=0)
+        result: Array = fitting_cards(task, demand, view).sum(axis=0)
         return result
 
     def _missing(self, task: Task, view: NodeView, row: int) -> tuple[str, ...]:

@@ -49,6 +49,8 @@ class Task:
         "_signature_stamp",
         "job",
         "key",
+        "label_class",
+        "label_epoch",
         "needs",
         "nominated",
         "pod",
@@ -66,6 +68,9 @@ class Task:
         self.row = -1
         self.priority = pod.priority
         self.nominated: NodeName | None = None
+        self.label_class: tuple[str, tuple[tuple[str, str], ...]] | None = None
+        """Kept by `affinity.PlacedPods`, with the epoch it is of."""
+        self.label_epoch = -1
         self._signature: Signature | None = None
         self._signature_stamp = (-1, -1)
 

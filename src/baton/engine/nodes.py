@@ -263,12 +263,24 @@ class NodeView:
         self.size = table.count if rows is None else len(rows)
         self._used = used
         self._card_usage = card_usage
+        self._columns: dict[int, Array] = {}
+        self._used_columns: dict[int, Array] = {}
+        self._allocatable_columns: dict[int, Array] = {}
+        self.memo: dict[object, Array] = {}
+        """Results that more than one reader of this view needs."""
 
     def column(self, array: Array) -> Array:
-        """Any array of the table or the ledger, for these rows."""
+        """Any whole array of the table or the ledger, for these rows; read once per view."""
+        known = self._columns.get(id(array))
+        if known is None:
+            known = self._columns[id(array)] = self._rows_of(array)
+        return known
+
+    def _rows_of(self, array: Array) -> Array:
         if self.rows is None:
             return array[..., : self.table.count]
-        return array[..., self.rows]
+        result: Array = array.take(self.rows, axis=-1)
+        return result
 
     def names(self) -> list[NodeName]:
         rows = range(self.table.count) if self.rows is None else self.rows
@@ -278,13 +290,19 @@ class NodeView:
         return np.ones(self.size, dtype=np.bool_)
 
     def allocatable(self, place: int) -> Array:
-        return self.column(self.table.allocatable[place])
+        known = self._allocatable_columns.get(place)
+        if known is None:
+            known = self._allocatable_columns[place] = self._rows_of(self.table.allocatable[place])
+        return known
 
     def used(self, place: int) -> Array:
         if self._used is not None:
             hypothetical: Array = self._used[place]
             return hypothetical
-        return self.column(self.table.used[self.plane, place])
+        known = self._used_columns.get(place)
+        if known is None:
+            known = self._used_columns[place] = self._rows_of(self.table.used[self.plane, place])
+        return known
 
     def label(self, key: str) -> Array:
         return self.column(self.table.label_column(key))
@@ -292,7 +310,7 @@ class NodeView:
     def card_usage(self) -> Array:
         """[memory, share, slots, exclusive, claims] x cards x rows."""
         if self._card_usage is None:
-            self._card_usage = self.column(self.ledger.usage[self.plane])
+            self._card_usage = self._rows_of(self.ledger.usage[self.plane])
         return self._card_usage
 
     def card_capacity(self) -> Array:

@@ -17,6 +17,8 @@ tiers:
     arguments:
       deviceshare.SchedulePolicy: binpack
   - name: nodeorder
+    arguments:
+      leastrequested.weight: 0
   - name: binpack
 """
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from baton.engine.affinity import CARD_DOMAIN, PlacedPods
 from baton.engine.columns import Bools
+from baton.engine.demands import Demand
 from baton.engine.jobs import Task
 from baton.engine.nodes import NodeView
 from baton.engine.objects import CardRules, LabelSelector
@@ -47,23 +48,42 @@ def fits_empty(task: Task, nodes: NodeView) -> Bools:
     return ok
 
 
+def fitting_cards(task: Task, demand: Demand, nodes: NodeView) -> npt.NDArray[np.bool_]:
+    """Suitable cards with room for one unit of the demand, [cards, rows]; worked out once per view."""
+    known = nodes.memo.get(demand)
+    if known is None:
+        ledger = nodes.ledger
+        fixed = nodes.column(ledger.fixed) if ledger.any_fixed else None
+        known = ledger.fits(
+            demand,
+            nodes.card_usage(),
+            nodes.card_capacity(),
+            nodes.column(ledger.physical_mib),
+            nodes.column(ledger.kinds),
+            fixed,
+        )
+        suitable = suitable_cards(task, nodes)
+        if suitable is not None:
+            known &= suitable
+        nodes.memo[demand] = known
+    return known
+
+
 def _card_checks(task: Task, nodes: NodeView, placed: PlacedPods, extra: tuple[LabelSelector, ...]) -> Iterator[Check]:
-    ledger = nodes.ledger
-    usage, capacity = nodes.card_usage(), nodes.card_capacity()
-    physical, kinds = nodes.column(ledger.physical_mib), nodes.column(ledger.kinds)
-    fixed = nodes.column(ledger.fixed) if ledger.any_fixed else None
     suitable = suitable_cards(task, nodes)
     mates = neighbour_mask(task, nodes, placed, extra)
     for demand in task.needs.cards.demands:
-        fitting = ledger.fits(demand, usage, capacity, physical, kinds, fixed)
+        fitting = fitting_cards(task, demand, nodes)
         if suitable is not None:
-            served = ((kinds & demand.kind_bit) != 0) & suitable
+            served = ((nodes.column(nodes.ledger.kinds) & demand.kind_bit) != 0) & suitable
             enough = served.sum(axis=0, dtype=np.int16) >= demand.cards
             yield Check(TOO_FEW_CARDS, enough, resolvable=False)
-            fitting &= suitable
         if mates is not None:
-            fitting &= mates
-        yield Check(CARD_REASON, fitting.sum(axis=0, dtype=np.int16) >= demand.cards)
+            fitting = fitting & mates
+        if demand.cards == 1:
+            yield Check(CARD_REASON, np.logical_or.reduce(fitting, axis=0))
+        else:
+            yield Check(CARD_REASON, fitting.sum(axis=0, dtype=np.int16) >= demand.cards)
 
 
 def suitable_cards(task: Task, nodes: NodeView) -> npt.NDArray[np.bool_] | None:

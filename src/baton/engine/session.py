@@ -286,9 +286,13 @@ class Session:
         return not task.needs.spec.host_ports and not task.needs.ruled and Scope.JOB not in self._scopes
 
     def accept(self, statement: Statement) -> None:
-        """A committed statement becomes part of the plan."""
+        """A committed statement becomes part of the plan. A gang that still waits for evictions binds nobody yet."""
         table, ledger = self.state.table, self.state.ledger
         for task, row, assignment in statement.allocated:
+            if task.job is not None and statement.pipelined and not self.job_ready(task.job):
+                self.nominations.append(Nomination(task.key, table.name(row)))
+                self.unbound.append(task)
+                continue
             self.state.relabel(task, Status.BINDING)
             if task.job is not None:
                 self.touched.add(task.job.key)

@@ -59,7 +59,7 @@ class Trajectory(NamedTuple):
 class Signature:
     """Scores of one kind of task over all nodes."""
 
-    __slots__ = ("cursor", "epoch", "last_row", "later", "plain", "score", "trajectories")
+    __slots__ = ("ahead_row", "cursor", "epoch", "last_row", "later", "plain", "score", "steps", "trajectories")
 
     def __init__(self, *, plain: bool) -> None:
         self.plain = plain
@@ -69,6 +69,8 @@ class Signature:
         self.score: Floats = np.empty(0)
         self.later: Floats | None = None
         self.last_row = -1
+        self.ahead_row = -1
+        self.steps = 4
         self.trajectories: dict[int, tuple[Trajectory, int]] = {}
 
 
@@ -124,7 +126,7 @@ class SignatureCache:
                 return
             rows = np.array([row], dtype=np.intp)
         else:
-            rows = np.unique(np.array(changes[signature.cursor :], dtype=np.intp))
+            rows = np.array(list(set(changes[signature.cursor :])), dtype=np.intp)
             signature.cursor = len(changes)
             if len(rows) * FULL_BATCH_FRACTION > table.count:
                 self._start_over(signature, task, judge)
@@ -189,7 +191,13 @@ class SignatureCache:
     def _look_ahead(self, signature: Signature, task: Task, row: int, judge: Judge) -> None:
         """Score the row as it is and as it will be after each of the next placements."""
         table = self._state.table
-        steps = self._state.copies_with_room(task, row, TRAJECTORY_STEPS)
+        if row != signature.ahead_row:
+            # A policy that spreads leaves every trajectory after one step: look less far, until it pays again.
+            signature.steps = max(signature.steps // 2, 1)
+        else:
+            signature.steps = min(signature.steps * 2, TRAJECTORY_STEPS)
+        signature.ahead_row = row
+        steps = self._state.copies_with_room(task, row, signature.steps)
         assignments, cards = judge.foresee_cards(task, row, steps)
         states = np.arange(len(assignments) + 1)
         used = table.used[FUTURE, :, row, np.newaxis] + task.needs.request[:, np.newaxis] * states

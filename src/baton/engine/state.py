@@ -365,6 +365,7 @@ class ClusterState:
             self.placed.add(task)
         task.priority = pod.priority
         task._signature = None
+        task.label_class = None
         return task
 
     def _pod_removed(self, key: PodKey) -> None:

@@ -144,3 +144,12 @@ def test_disruption_budgets_hold(allowed: int) -> None:
     budget = Budget(namespace="team", name="b", selector=LabelSelector((("app", "web"),)), disruptions_allowed=allowed)
     outcome = Cluster(nodes=[node("a", cards=1)], jobs=[low, high], budgets=[budget], conf=CONF).run()
     assert len(outcome.evicted) == allowed
+
+
+def test_a_gang_that_waits_for_a_victim_binds_none_of_its_members_yet() -> None:
+    low = job("low", pods=1, what=CARD, on=["a"], priority=1)
+    high = gang("high", pods=2, what=CARD, priority=9)
+    outcome = Cluster(nodes=[node("a", cards=2)], jobs=[low, high], conf=CONF).run()
+    assert outcome.placed == {}
+    assert outcome.evicted == {"low-0"}
+    assert set(outcome.nominated) == {"high-0", "high-1"}

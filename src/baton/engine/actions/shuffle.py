@@ -8,8 +8,9 @@ budget.
 
 import numpy as np
 
-from baton.engine.columns import FUTURE
+from baton.engine.columns import BOTH, FUTURE
 from baton.engine.jobs import HELD, Job, Status, Task
+from baton.engine.objects import PodKey
 from baton.engine.session import Placement, Session
 from baton.engine.statement import Statement
 from baton.engine.verdicts import Cause
@@ -27,10 +28,53 @@ def shuffle(session: Session) -> None:
         for key, (cause, stuck) in session.blocked.items()
         if cause is Cause.NODES and stuck is not None and key in session.state.jobs and stuck.needs.cards.demands
     ]
+    places = _Places(session)
     for job, stuck in sorted(blocked, key=lambda item: session.job_key(item[0])):
-        moves -= _defragment(session, job, stuck, moves)
+        moves -= _defragment(session, job, stuck, moves, places)
         if moves <= 0:
             break
+    places.give_back(0)
+
+
+class _Places:
+    """Room set aside for pods that move, so that two of them never count on the same place."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._taken: list[tuple[Task, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._taken)
+
+    def find(self, task: Task, besides: int) -> int | None:
+        """A node other than `besides` that would take the task now; its room is set aside."""
+        table, ledger = self._session.state.table, self._session.state.ledger
+        view = table.view()
+        ok = view.column(table.present).copy()
+        ok[besides] = False
+        for check in self._session.checks(task, view):
+            ok &= check.ok
+        for row in np.flatnonzero(ok).tolist():
+            assignment = self._session.pick_cards(task, row, BOTH)
+            if assignment is not None:
+                ledger.promise(_ghost(task), row, assignment)
+                table.used[FUTURE, :, row] += task.needs.request
+                self._taken.append((task, row))
+                return int(row)
+        return None
+
+    def give_back(self, keep: int) -> None:
+        """Free all places but the first `keep`."""
+        table, ledger = self._session.state.table, self._session.state.ledger
+        while len(self._taken) > keep:
+            task, row = self._taken.pop()
+            ledger.release(_ghost(task))
+            table.used[FUTURE, :, row] -= task.needs.request
+            table.touch(row)
+
+
+def _ghost(task: Task) -> PodKey:
+    return PodKey(f"moving:{task.key}")
 
 
 def _nominated(session: Session) -> None:
@@ -50,7 +94,7 @@ def _nominated(session: Session) -> None:
                 statement.commit()
 
 
-def _defragment(session: Session, job: Job, stuck: Task, most: int) -> int:
+def _defragment(session: Session, job: Job, stuck: Task, most: int, places: _Places) -> int:
     """Empty enough of one node for the stuck task; the answer is how many pods were moved."""
     if job.min_member - job.ready_count() > 1:
         return 0
@@ -64,7 +108,8 @@ def _defragment(session: Session, job: Job, stuck: Task, most: int) -> int:
     rows = sorted(np.flatnonzero(possible).tolist(), key=lambda row: (-int(free[row]), row))
     for row in rows:
         statement = session.statement()
-        moved = _empty(session, stuck, row, most, statement)
+        kept = len(places)
+        moved = _empty(session, stuck, row, most, statement, places)
         if moved:
             assignment = session.pick_cards(stuck, row, FUTURE)
             assert assignment is not None
@@ -72,11 +117,12 @@ def _defragment(session: Session, job: Job, stuck: Task, most: int) -> int:
             statement.commit()
             session.blocked[job.key] = (Cause.PIPELINED, None)
             return moved
+        places.give_back(kept)
         statement.discard()
     return 0
 
 
-def _empty(session: Session, stuck: Task, row: int, most: int, statement: Statement) -> int:
+def _empty(session: Session, stuck: Task, row: int, most: int, statement: Statement, places: _Places) -> int:
     """Evict pods that have another place, the smallest first, until the stuck task fits; 0 when it does not work."""
     candidates = [task for task in session.state.table.tasks[row].values() if task.status in HELD and _movable(task)]
     candidates.sort(key=lambda task: (task.needs.gpu_milli, task.priority, task.key))
@@ -84,27 +130,16 @@ def _empty(session: Session, stuck: Task, row: int, most: int, statement: Statem
     for task in candidates:
         if moved >= most:
             break
-        elsewhere = _other_place(session, task, row)
-        if elsewhere is None or not _within_budgets(session, task):
+        if not _within_budgets(session, task):
+            continue
+        elsewhere = places.find(task, row)
+        if elsewhere is None:
             continue
         statement.evict(task, f"moved to {session.state.table.name(elsewhere)} to make room for {stuck.key}", stuck)
         moved += 1
         if session.state.room_for(stuck, row) and session.pick_cards(stuck, row, FUTURE) is not None:
             return moved
     return 0
-
-
-def _other_place(session: Session, task: Task, row: int) -> int | None:
-    """A node other than this one that would take the task now."""
-    view = session.state.table.view()
-    ok = view.column(view.table.present).copy()
-    ok[row] = False
-    for check in session.checks(task, view):
-        ok &= check.ok
-    for other in np.flatnonzero(ok):
-        if session.pick_cards(task, int(other), FUTURE) is not None:
-            return int(other)
-    return None
 
 
 def _movable(task: Task) -> bool:

@@ -7,18 +7,18 @@ the file switches node scoring off and leaves the order of cards.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 import numpy as np
 
-from baton.engine.cards import CLAIMS, EXCLUSIVE, MEMORY, SHARE
+from baton.engine.cards import CLAIMS, MEMORY, SHARE, SLOT
 from baton.engine.columns import Floats
+from baton.engine.demands import Demand
 from baton.engine.jobs import Task
 from baton.engine.nodes import NodeView
 from baton.engine.objects import LabelSelector
 from baton.engine.plugin import MAX_SCORE, Plugin
-from baton.engine.room import suitable_cards
+from baton.engine.room import fitting_cards
 
 POLICIES = ("binpack", "spread")
 
@@ -67,26 +67,29 @@ class DeviceSharePlugin(Plugin[DeviceShareArguments]):
             cards_wanted += demand.cards
         return total * (MAX_SCORE * self.weight / max(cards_wanted, 1))
 
-    def _demand_score(self, task: Task, demand: Any, nodes: NodeView) -> Floats:
+    def _whole_cards(self, demand: Demand, nodes: NodeView) -> Floats:
+        """Empty cards are all alike, so the node decides: how many of its cards are in use afterwards."""
+        present = nodes.column(nodes.ledger.kinds) != 0
+        in_use = ((nodes.card_usage()[CLAIMS] > 0) & present).sum(axis=0, dtype=np.int16) + demand.cards
+        fullness = np.minimum(in_use / np.maximum(present.sum(axis=0, dtype=np.int16), 1), 1.0)
+        result: Floats = demand.cards * (1.0 - fullness if self.card_order == "spread" else fullness)
+        return result
+
+    def _demand_score(self, task: Task, demand: Demand, nodes: NodeView) -> Floats:
         """Sum over the cards that would be granted: how full (binpack) or how empty (spread) they are."""
-        ledger = nodes.ledger
         usage, capacity = nodes.card_usage(), nodes.card_capacity()
-        fixed = nodes.column(ledger.fixed) if ledger.any_fixed else None
-        physical = nodes.column(ledger.physical_mib)
-        fitting = ledger.fits(demand, usage, capacity, physical, nodes.column(ledger.kinds), fixed)
-        suitable = suitable_cards(task, nodes)
-        if suitable is not None:
-            fitting &= suitable
+        if demand.exclusive:
+            return self._whole_cards(demand, nodes)
+        fitting = fitting_cards(task, demand, nodes)
         if self.card_order == "spread":
-            value = np.where(usage[CLAIMS] == 0, 1.0, 1.0 / (1.0 + usage[CLAIMS]))
+            value = 1.0 / (1.0 + usage[CLAIMS])
+        elif demand.share_milli and not demand.memory_mib and not demand.memory_percent:
+            value = (usage[SHARE] + demand.share_milli) / np.maximum(capacity[SHARE], 1)
+        elif demand.slots and not demand.memory_mib and not demand.memory_percent:
+            value = (usage[SLOT] + 1) / np.maximum(capacity[SLOT], 1)
         else:
-            need = demand.memory_need(physical)
-            after = usage[MEMORY] + (0 if need is None else need)
-            by_memory = np.minimum(after / np.maximum(capacity[MEMORY], 1), 1.0)
-            by_share = np.minimum((usage[SHARE] + demand.share_milli) / np.maximum(capacity[SHARE], 1), 1.0)
-            value = np.maximum(by_memory, by_share)
-            if demand.exclusive:
-                value = np.maximum(value, (usage[EXCLUSIVE] > 0).astype(np.float64))
+            need = demand.memory_need(nodes.column(nodes.ledger.physical_mib))
+            value = (usage[MEMORY] + (0 if need is None else need)) / np.maximum(capacity[MEMORY], 1)
         value = np.where(fitting, value, -1.0)
         if demand.cards == 1:
             best: Floats = value.max(axis=0)

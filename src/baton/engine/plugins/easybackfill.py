@@ -77,35 +77,31 @@ class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
         for check in self._session.checks(stuck, whole):
             if not check.resolvable:
                 usable &= check.ok
-        ends = [(self._free_at_s(stuck, int(row)), int(row)) for row in np.flatnonzero(usable)]
-        rows: list[int] = []
-        shadow_s = self._session.now_s
-        for (free_s, copies), row in sorted(ends):
-            if missing <= 0 or free_s == float("inf"):
-                break
-            rows.append(row)
-            shadow_s = max(shadow_s, free_s)
-            missing -= copies
-        return Reservation(job.key, shadow_s, frozenset(rows)) if missing <= 0 else None
+        openings = [
+            (at_s, int(row)) for row in np.flatnonzero(usable) for at_s in self._openings(stuck, int(row), missing)
+        ]
+        if len(openings) < missing:
+            return None
+        chosen = sorted(openings)[:missing]
+        return Reservation(job.key, chosen[-1][0], frozenset(row for _, row in chosen))
 
-    def _free_at_s(self, task: Task, row: int) -> tuple[float, int]:
-        """When the node has room for one such task, and for how many at once when everything on it has ended."""
-        state = self._session.state
-        mark = state.checkpoint()
-        copies_now = self._session.copies_that_fit(task, row)
-        if copies_now:
-            return self._session.now_s, copies_now
+    def _openings(self, task: Task, row: int, most: int) -> list[float]:
+        """The times at which the node has room for a first, second, ... such task, as what runs on it ends."""
+        session, state = self._session, self._session.state
+        times = [session.now_s] * session.copies_that_fit(task, row, most)
+        if len(times) >= most:
+            return times
         running = [item for item in state.table.tasks[row].values() if item.status in HELD]
         running.sort(key=lambda item: (self._end_s(item), item.key))
-        try:
-            for item in running:
-                self._session.pretend_ended(item)
-                copies = self._session.copies_that_fit(task, row)
-                if copies:
-                    return self._end_s(item), copies
-        finally:
-            state.rollback(mark)
-        return float("inf"), 0
+        mark = state.checkpoint()
+        for item in running:
+            session.pretend_ended(item)
+            copies = session.copies_that_fit(task, row, most)
+            times += [self._end_s(item)] * (copies - len(times))
+            if copies >= most:
+                break
+        state.rollback(mark)
+        return times
 
     def _end_s(self, task: Task) -> float:
         started_s = task.pod.started_s if task.pod.started_s is not None else self._session.now_s

@@ -87,9 +87,8 @@ class NodeOrderPlugin(Plugin[NodeOrderArguments]):
                 total += sign * preference.weight * placed.matching(key).at(nodes.label(key[3]))
         labels = placed.label_class(task)
         for role, sign in (("affinity", 1), ("prefer", 1), ("avoid", -1)):
-            for key, counts in placed.owning(role):
-                if placed.selects(key, *labels):
-                    total += sign * counts.at(nodes.label(key[3]))
+            for key, counts in placed.owning(role, labels):
+                total += sign * counts.at(nodes.label(key[3]))
         return total
 
     def _crowding(self, task: Task, nodes: NodeView) -> Floats | None:

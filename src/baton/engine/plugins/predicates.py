@@ -85,9 +85,8 @@ class PredicatesPlugin(Plugin[PredicatesArguments]):
         for term in spec.anti_affinity:
             key = placed.term_key(term, namespace)
             yield Check("did not match the pod anti-affinity", placed.matching(key).at(nodes.label(key[3])) == 0)
-        for key, count in placed.owning("anti"):
-            if placed.selects(key, *placed.label_class(task)):
-                yield Check("held pods whose anti-affinity excludes this one", count.at(nodes.label(key[3])) == 0)
+        for key, count in placed.owning("anti", placed.label_class(task)):
+            yield Check("held pods whose anti-affinity excludes this one", count.at(nodes.label(key[3])) == 0)
 
     def _spread(self, task: Task, constraint: SpreadConstraint, nodes: NodeView) -> Bools:
         """A domain may not get more than `max_skew` above the emptiest one that the pod could use."""

@@ -1,0 +1,77 @@
+"""Which waiting jobs are admitted: overcommit, queue limits, namespace quotas, waiting time."""
+
+from typing import Any
+
+from baton.engine.objects import GroupPhase, Quota
+from tests.engine.clusters import Cluster, JobLiteral, job, node, queue, spec
+
+CPU = 1000
+
+
+def conf(*plugins: str) -> str:
+    listed = "\n".join(f"  - name: {plugin}" for plugin in plugins)
+    return f'actions: "enqueue, allocate"\ntiers:\n- plugins:\n  - name: gang\n{listed}\n  - name: predicates\n'
+
+
+def waiting(name: str, cpu: int, **more: Any) -> JobLiteral:
+    return job(name, pods=0, phase=GroupPhase.PENDING, min_resources=(("cpu", cpu * CPU),), **more)
+
+
+def admitted(cluster: Cluster, now_s: float = 0.0) -> set[str]:
+    return {name for name, phase in cluster.run(now_s).phases.items() if phase is GroupPhase.INQUEUE}
+
+
+def test_overcommit_admits_up_to_the_factor() -> None:
+    jobs = [waiting(f"j{i}", 4, created_s=float(i)) for i in range(4)]
+    cluster = Cluster(nodes=[node("a", cpu=10)], jobs=jobs, conf=conf("overcommit"))
+    assert admitted(cluster) == {"j0", "j1", "j2"}
+
+
+def test_a_job_without_a_minimum_is_always_admitted() -> None:
+    cluster = Cluster(
+        nodes=[node("a", cpu=1)], jobs=[job("j", pods=0, phase=GroupPhase.PENDING)], conf=conf("overcommit")
+    )
+    assert admitted(cluster) == {"j"}
+
+
+def test_without_the_action_allocate_admits() -> None:
+    text = conf("overcommit").replace("enqueue, ", "")
+    outcome = Cluster(nodes=[node("a")], jobs=[job("j", phase=GroupPhase.PENDING)], conf=text).run()
+    assert set(outcome.placed) == {"j-0"}
+
+
+def test_queue_capability_limits_admission() -> None:
+    jobs = [waiting(f"j{i}", 4, created_s=float(i), queue="q") for i in range(3)]
+    queues = [queue("q", capability={"cpu": 8 * CPU}), queue("other")]
+    for plugin in ("proportion", "capacity"):
+        cluster = Cluster(nodes=[node("a", cpu=64)], jobs=jobs, queues=queues, conf=conf(plugin))
+        assert admitted(cluster) == {"j0", "j1"}, plugin
+
+
+def test_a_namespace_quota_counts_cards_by_memory_too() -> None:
+    memory = "volcano.sh/vgpu-memory"
+    quota = Quota(
+        namespace="team", name="q", hard=((f"requests.{memory}", 10_000),), used=((f"requests.{memory}", 3_000),)
+    )
+    jobs = [
+        job(f"j{i}", pods=0, phase=GroupPhase.PENDING, created_s=float(i), min_resources=((memory, 4_000),))
+        for i in range(2)
+    ]
+    other = job("other", pods=0, phase=GroupPhase.PENDING, min_resources=((memory, 40_000),), namespace="free")
+    cluster = Cluster(nodes=[node("a")], jobs=[*jobs, other], quotas=[quota], conf=conf("resourcequota"))
+    assert admitted(cluster) == {"j0", "free/other"}
+
+
+def test_after_its_waiting_time_a_job_is_admitted_before_others() -> None:
+    text = (
+        'actions: "enqueue, allocate"\ntiers:\n- plugins:\n  - name: gang\n  - name: sla\n'
+        "    arguments: {sla-waiting-time: 1h}\n- plugins:\n  - name: overcommit\n  - name: predicates\n"
+    )
+    cluster = Cluster(nodes=[node("a", cpu=1)], jobs=[waiting("big", 50)], conf=text)
+    assert admitted(cluster, 3599.0) == set()
+    assert admitted(cluster, 3600.0) == {"big"}
+
+
+def test_phases_follow_the_pods() -> None:
+    cluster = Cluster(nodes=[node("a")], jobs=[job("j", pods=1, what=spec(), phase=GroupPhase.PENDING)])
+    assert cluster.run().phases == {"j": GroupPhase.RUNNING}

@@ -1,0 +1,98 @@
+"""Every waiting job has a reason that a person can act on."""
+
+import pytest
+
+from baton.engine.objects import CardRules, GroupKey, PodKey, Taint
+from baton.engine.verdicts import Cause
+from baton.errors import BatonError
+from tests.engine.clusters import Cluster, gang, job, node, pod, queue, running, slot, spec, vgpu, whole
+
+
+def test_each_node_is_counted_once_under_its_first_failing_predicate() -> None:
+    nodes = [
+        node("a", taints=(Taint("x"),)),
+        node("b", taints=(Taint("x"),)),
+        node("c", cards=1),
+        node("d", cpu=1, cards=2),
+    ]
+    verdict = Cluster(nodes=nodes, pods=[pod("p", spec(cpu=2, ask=[whole(2)]))]).run().verdicts["p"]
+    assert {item.reason: item.nodes for item in verdict.reasons} == {
+        "had a taint that is not tolerated": 2,
+        "no card combination with enough room": 1,
+        "insufficient cpu": 1,
+    }
+    assert sum(item.nodes for item in verdict.reasons) == verdict.nodes == 4
+
+
+def test_the_nearest_node_and_what_it_lacks() -> None:
+    pods = [running("r", "b", spec(cpu=60)), pod("p", spec(cpu=6))]
+    verdict = Cluster(nodes=[node("a", cpu=2), node("b", cpu=64)], pods=pods).run().verdicts["p"]
+    assert verdict.nearest[0].node == "b"
+    assert "2000m of cpu too little" in verdict.paragraph()
+
+
+def test_fragmentation_is_told_apart_from_shortage() -> None:
+    nodes = [node("a", cards=2), node("b", cards=2)]
+    pods = [
+        running("r", "a", spec(ask=[whole()])),
+        running("s", "b", spec(ask=[whole()])),
+        pod("p", spec(ask=[whole(2)])),
+    ]
+    paragraph = Cluster(nodes=nodes, pods=pods).run().verdicts["p"].paragraph()
+    assert "2 such cards are free, but at most 1 on one node" in paragraph
+
+
+def test_a_gang_says_how_many_would_fit() -> None:
+    verdict = (
+        Cluster(nodes=[node("a", cards=3)], jobs=[gang("g", pods=5, what=spec(ask=[whole()]))]).run().verdicts["g"]
+    )
+    assert verdict.cause is Cause.GANG
+    assert (verdict.min_member, verdict.placeable) == (5, 3)
+    assert "needs 5 pods at once" in verdict.paragraph()
+
+
+def test_a_model_that_nobody_has_is_not_resolvable() -> None:
+    what = spec(ask=[slot()], card_rules=CardRules(models=("H100",)))
+    verdict = Cluster(nodes=[node("a", cards=2, model="T4")], pods=[pod("p", what)]).run().verdicts["p"]
+    assert [item.resolvable for item in verdict.reasons] == [False]
+
+
+def test_an_incomplete_gang() -> None:
+    verdict = Cluster(nodes=[node("a")], jobs=[job("g", pods=2, min_member=3)]).run().verdicts["g"]
+    assert verdict.cause is Cause.NOT_VALID
+    assert "2 of 3 pods" in verdict.detail
+
+
+def test_queue_limits() -> None:
+    conf = 'actions: "allocate"\ntiers:\n- plugins: [{name: gang}, {name: capacity}, {name: predicates}]\n'
+    queues = [queue("q", capability={"cpu": 1000})]
+    verdict = (
+        Cluster(nodes=[node("a")], jobs=[job("j", pods=2, min_member=2, queue="q")], queues=queues, conf=conf)
+        .run()
+        .verdicts["j"]
+    )
+    assert verdict.cause is Cause.QUEUE_SHARE
+    assert "raise its capability" in verdict.paragraph()
+
+
+def test_on_demand_for_a_pod_and_for_its_group_without_a_trace() -> None:
+    cluster = Cluster(nodes=[node("a", cards=1)], jobs=[gang("g", pods=2, what=spec(ask=[vgpu()]))])
+    before = cluster.engine.state.ledger.usage.copy()
+    by_pod = cluster.engine.explain(PodKey("team/g-1"), 0.0)
+    by_group = cluster.engine.explain(GroupKey("team/g"), 0.0)
+    assert by_pod.pod == "team/g-1"
+    assert by_group.group == by_pod.group == "team/g"
+    assert (before == cluster.engine.state.ledger.usage).all()
+
+
+def test_an_unknown_pod_gets_one_sentence() -> None:
+    with pytest.raises(BatonError, match="no pod or group team/nobody"):
+        Cluster(nodes=[node("a")]).engine.explain(PodKey("team/nobody"), 0.0)
+
+
+def test_everybody_who_waits_has_a_verdict() -> None:
+    jobs = [gang(f"g{i}", pods=2, what=spec(ask=[whole()])) for i in range(5)]
+    outcome = Cluster(nodes=[node("a", cards=3)], jobs=jobs).run()
+    started = {name.split("-")[0] for name in outcome.placed}
+    assert started | set(outcome.verdicts) == {f"g{i}" for i in range(5)}
+    assert started & set(outcome.verdicts) == set()
