@@ -77,7 +77,9 @@ class RoomMaker:
             if not check.resolvable:
                 possible &= check.ok
         on_row = self._victims_by_row()
-        rows = [row for row in on_row if possible[row]]
+        # One question about everybody is cheaper than one per row, and most tasks may evict nobody at all.
+        anybody = self._allowed(task, [other for row, others in on_row.items() if possible[row] for other in others])
+        rows = sorted({other.row for other in anybody})
         rows.sort(key=lambda row: (min(_importance(other) for other in on_row[row]), row))
         return rows
 

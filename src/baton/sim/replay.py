@@ -327,7 +327,7 @@ class Replay:
             self._next_cycle_s = self.now_s + self.settings.cycle_s
             for _ in range(_ROUNDS_PER_CYCLE):
                 self.cycles += 1
-                again = self._carry_out(self.engine.schedule(self.now_s))
+                again = self._carry_out(self.engine.schedule(self.now_s, explain=False))
                 if not self._look() and not again:
                     break
             self._room_changed = False
