@@ -11,6 +11,7 @@ from baton.engine.objects import Node, NodeName
 from baton.sim.books import CardBooks, DefectError
 from baton.sim.metrics import Summary
 from baton.sim.policies import POLICIES, Policy
+from baton.sim.prediction import Foresight
 from baton.sim.replay import Outage, Replay, Settings
 from baton.sim.sharing import SharingModel
 from baton.sim.synthetic import SyntheticSettings, generate
@@ -79,6 +80,83 @@ def test_higher_priority_goes_first() -> None:
     assert times == {"running": (0, 10), "high": (10, 20), "low": (20, 30)}
     _, in_order = replay(jobs, "fifo")
     assert in_order["low"] == (10, 20), "fifo does not look at priorities"
+
+
+def test_shortest_first_by_what_is_known_of_jobs() -> None:
+    jobs = [
+        job("first", 10, cards=2),
+        job("long", 100, submit_s=1, cards=2, family="x"),
+        job("short", 5, submit_s=2, cards=2, family="y"),
+    ]
+    _, told = replay(jobs, "sjf")
+    assert told == {"first": (0, 10), "short": (10, 15), "long": (15, 115)}
+    _, guessed = replay(jobs, "sjf-predicted")
+    assert guessed == {"first": (0, 10), "long": (10, 110), "short": (110, 115)}, "nobody has a history yet"
+
+
+def test_history_teaches_which_families_are_short() -> None:
+    past = [
+        job("x1", 100, cards=2, family="x"),
+        job("y1", 5, submit_s=1, cards=2, family="y"),
+        job("wall", 50, submit_s=150, cards=2, family="z"),
+    ]
+    jobs = [*past, job("x2", 100, submit_s=151, cards=2, family="x"), job("y2", 5, submit_s=152, cards=2, family="y")]
+    _, times = replay(jobs, "sjf-predicted")
+    assert [times["y2"], times["x2"]] == [(200, 205), (205, 305)]
+
+
+def test_least_attained_service_gives_a_new_job_the_card_of_an_old_one() -> None:
+    jobs = [job("old", 20_000), job("new", 10, submit_s=5_000)]
+    summary, times = replay(jobs, "las", cluster(1, 1))
+    # After an hour of one card the old job is a level below; it waits 10 s and pays a minute to go on.
+    assert times == {"old": (0, 20_070), "new": (5_000, 5_010)}
+    assert (summary.preemptions, summary.wait_s.max) == (1, 10)
+    assert summary.lost_gpu_hours == pytest.approx(60 / 3600)
+
+
+def test_jobs_of_one_level_do_not_take_each_others_cards() -> None:
+    _, times = replay([job("old", 20_000), job("new", 10, submit_s=1_000)], "las", cluster(1, 1))
+    assert times["new"] == (3_600, 3_610), "it waits until the old job has had its hour"
+
+
+def test_a_gang_is_stopped_and_restarted_as_a_whole() -> None:
+    jobs = [job("gang", 20_000, tasks=2), job("new", 10, submit_s=5_000)]
+    summary, times = replay(jobs, "las", cluster(2, 1))
+    assert times == {"gang": (0, 20_070), "new": (5_000, 5_010)}
+    assert summary.preemptions == 1
+
+
+def test_a_job_that_cannot_restart_is_left_alone() -> None:
+    jobs = [job("old", 20_000, restartable=False), job("new", 10, submit_s=5_000)]
+    summary, times = replay(jobs, "las", cluster(1, 1))
+    assert times == {"old": (0, 20_000), "new": (20_000, 20_010)}
+    assert summary.preemptions == 0
+
+
+def test_who_has_waited_a_week_goes_first_under_least_attained_service() -> None:
+    week_s = 7 * 86_400
+    # Every hour another job of an hour: a job that was stopped once would wait until the last of them is through.
+    stream = [job(f"s{i}", 3_600, submit_s=4_000 + 3_600 * i) for i in range(400)]
+    summary, times = replay([job("old", 8_000), *stream], "las", cluster(1, 1))
+    resumed_s = 4_000 + week_s
+    old_end_s = times["old"][1]
+    # The running job of that moment is not waited for: who was promoted takes its card.
+    assert old_end_s == resumed_s + 60 + 4_000
+    assert summary.finished == 401
+
+
+def test_backfill_lets_short_jobs_pass_a_gang_and_long_ones_not() -> None:
+    jobs = [
+        job("one", 100),
+        job("gang", 10, submit_s=1, cards=2),
+        job("long", 1_000, submit_s=2),
+        job("short", 50, submit_s=3),
+    ]
+    told = msgspec.structs.replace(POLICIES["backfill"], foresight=Foresight.PERFECT)
+    _, times = replay(jobs, told)
+    assert times == {"one": (0, 100), "short": (3, 53), "gang": (100, 110), "long": (110, 1_110)}
+    _, served = replay(jobs, "fifo")
+    assert served["gang"] == (1_002, 1_012), "without a reservation the long job keeps the gang out"
 
 
 def test_decisions_may_be_spaced() -> None:

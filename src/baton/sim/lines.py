@@ -43,13 +43,21 @@ class WaitingLines:
         self._lines[shape].seen.remove((place, key))
         self.seen.discard(key)
 
+    def __contains__(self, key: GroupKey) -> bool:
+        return key in self._places
+
     def hasten(self, key: GroupKey, place: Place) -> None:
-        """An unseen job moves up."""
+        """A job moves up in its line."""
         shape, before = self._places[key]
         line = self._lines[shape]
-        line.unseen.remove((before, key))
-        heapq.heapify(line.unseen)
-        self.join(key, shape, place)
+        self._places[key] = (shape, place)
+        if key in self.seen:
+            line.seen.remove((before, key))
+            insort(line.seen, (place, key))
+        else:
+            line.unseen.remove((before, key))
+            heapq.heapify(line.unseen)
+            heapq.heappush(line.unseen, (place, key))
 
     def look(self, most: Callable[[Hashable], int]) -> Iterator[tuple[GroupKey, bool]]:
         """Who comes into sight (true) and who goes out of it, when `most(shape)` of each line may be seen."""

@@ -99,6 +99,7 @@ POLICIES: dict[str, Policy] = {
             configuration=_ordered("allocate, preempt", "name: priority", _GANG_GIVES_WAY),
             attained_levels=True,
             preemptive=True,
+            patience_s=PATIENCE_S,
         ),
     )
 }

@@ -105,6 +105,8 @@ class Run:
     attempt: int = 0
     ends_stamp: int = 0
     level: int = 0
+    waits: int = 0
+    promoted: bool = False
     running: bool = False
     start_s: float | None = None
     end_s: float | None = None
@@ -217,10 +219,8 @@ class Replay:
             run = self.runs[GroupKey(subject)]
             if kind is Kind.ARRIVAL:
                 self._arrive(run)
-            elif kind is Kind.PATIENCE:
-                if stamp == run.attempt and not run.running and run.end_s is None and run.key not in self._lines.seen:
-                    self._lines.hasten(run.key, (0, run.job.submit_s, run.key))
-                    self._changed(room=False)
+            elif kind is Kind.PATIENCE and run.key in self._lines and stamp == run.waits:
+                self._promote(run)
             elif kind is Kind.END and run.running and stamp == run.ends_stamp:
                 self._end(run)
             elif kind is Kind.LEVEL and run.running and stamp == run.attempt:
@@ -229,11 +229,10 @@ class Replay:
     def _demote(self, run: Run) -> None:
         """The job has attained the next level of service and counts for less from now on."""
         self._settle(run)
+        run.promoted = False
         self._running_levels[run.level] -= 1
-        run.level = -self._priority(run)
+        self._tell_priority(run)
         self._running_levels[run.level] += 1
-        run.pods = tuple(msgspec.structs.replace(pod, priority=self._priority(run)) for pod in run.pods)
-        self.engine.apply([self._group_event(run), *(events.PodChanged(pod) for pod in run.pods)])
         self._plan_level(run)
         self._changed(room=False)
 
@@ -251,8 +250,22 @@ class Replay:
             apart += (round(math.log2(max(self._expected_s(run) or 1.0, 1.0))),)
         shape = (job.gpus, job.shape, job.tasks, job.memory_mib, job.card_memory_mib, *apart)
         self._lines.join(run.key, shape, self._place(run))
-        if self.policy.patience_s and self.settings.visible_per_shape:
-            self._push(job.submit_s + self.policy.patience_s, Kind.PATIENCE, run.key, run.attempt)
+        run.waits += 1
+        if self.policy.patience_s:
+            self._push(self.now_s + self.policy.patience_s, Kind.PATIENCE, run.key, run.waits)
+
+    def _promote(self, run: Run) -> None:
+        """The job has waited long enough to go first."""
+        run.promoted = True
+        self._lines.hasten(run.key, (0, run.job.submit_s, run.key))
+        if self.policy.attained_levels and run.key in self._lines.seen:
+            self._tell_priority(run)
+        self._changed(room=False)
+
+    def _tell_priority(self, run: Run) -> None:
+        run.level = -self._priority(run)
+        run.pods = tuple(msgspec.structs.replace(pod, priority=-run.level) for pod in run.pods)
+        self.engine.apply([self._group_event(run), *(events.PodChanged(pod) for pod in run.pods)])
 
     def _place(self, run: Run) -> Place:
         """Where the policy puts the job among its equals."""
@@ -313,7 +326,7 @@ class Replay:
 
     def _priority(self, run: Run) -> int:
         if self.policy.attained_levels:
-            return -level_of(run.attained_gpu_s)
+            return 1 if run.promoted else -level_of(run.attained_gpu_s)
         return run.job.priority if self.policy.trace_priorities else 0
 
     def _decide(self) -> None:
