@@ -15,8 +15,9 @@ together; a finer score or a random tie loses most of the method's advantage.
 Amounts are in milli-cards (1000 = one whole card). Rows of `card_free` are padded with zeros to one width.
 """
 
+import operator
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -61,8 +62,16 @@ class TargetWorkload:
     gpu_count_by_level: Weighted
 
     @classmethod
-    def of(cls, counted: Sequence[tuple[Shape, int]], models: Iterable[str]) -> "TargetWorkload":
-        """The workload of these shapes, for nodes whose models are numbered in the order of `models`."""
+    def of(
+        cls,
+        counted: Sequence[tuple[Shape, int]],
+        models: Iterable[str],
+        accepts: Callable[[Sequence[str], str], bool] = operator.contains,
+    ) -> "TargetWorkload":
+        """The workload of these shapes, for nodes whose models are numbered in the order of `models`.
+
+        `accepts` says whether a shape that names models takes a given one.
+        """
         number = {model: index for index, model in enumerate(dict.fromkeys(models))}
         # A shape without cards sees every free card as a fragment, so it needs no arithmetic beyond its weight.
         asking = [(shape, count) for shape, count in counted if shape.total_milli]
@@ -73,7 +82,7 @@ class TargetWorkload:
         allowed = np.ones((len(number), len(asking)), dtype=bool)
         for column, (shape, _) in enumerate(asking):
             if shape.models:
-                allowed[:, column] = [model in shape.models for model in number]
+                allowed[:, column] = [accepts(shape.models, model) for model in number]
         return cls(
             shapes=tuple(shape for shape, _ in counted),
             counts=np.array([count for _, count in counted], dtype=np.int64),
@@ -88,7 +97,7 @@ class TargetWorkload:
         )
 
 
-def typical(shapes: Iterable[Shape], share: float = TYPICAL_SHARE) -> list[tuple[Shape, int]]:
+def typical(shapes: Iterable[Shape] | Mapping[Shape, int], share: float = TYPICAL_SHARE) -> list[tuple[Shape, int]]:
     """The most common shapes that together make up `share` of all tasks, with their counts, most common first."""
     counts = Counter(shapes)
     ranked = sorted(counts.items(), key=lambda item: (item[1], *item[0]), reverse=True)
@@ -138,7 +147,7 @@ def descent(
     `before` is what `fragments` gives for the nodes as they are. A share of one card is tried on every card with room
     (cards that are equally free are tried once: the first stands for all); several cards go to the first with room.
     """
-    nodes, width = card_free.shape
+    nodes = len(card_free)
     if not shape.total_milli:
         if not shape.cpu_milli:
             return Descent(np.full(nodes, MAX_SCORE, dtype=np.int64), np.full(nodes, -1, dtype=np.int64))
@@ -149,13 +158,22 @@ def descent(
         taken = room & (np.cumsum(room, axis=1) <= shape.cards)
         after = fragments(workload, cpu_free - shape.cpu_milli, card_free - taken * shape.milli, model)
         return Descent(descent_score(before - after, workload.weight), np.full(nodes, -1, dtype=np.int64))
-    for card in range(1, width):
-        room[:, card] &= (card_free[:, :card] != card_free[:, card, None]).all(axis=1)
-    node, card_tried = np.nonzero(room)
-    tried = card_free[node]
-    tried[np.arange(len(node)), card_tried] -= shape.milli
-    after = fragments(workload, cpu_free[node] - shape.cpu_milli, tried, model[node])
-    scores = np.full((nodes, width), -1, dtype=np.int64)
-    scores[node, card_tried] = descent_score(before[node] - after, workload.weight)
+    scores = share_scores(workload, shape, cpu_free, card_free, model, before)
     best = scores.argmax(axis=1)
     return Descent(scores[np.arange(nodes), best], best)
+
+
+def share_scores(
+    workload: TargetWorkload, shape: Shape, cpu_free: Amounts, card_free: Amounts, model: Amounts, before: Weighted
+) -> npt.NDArray[np.int64]:
+    """For a share of one card: the score of each card of each node, -1 where it has no room."""
+    nodes, width = card_free.shape
+    first_equal = (card_free[:, :, None] == card_free[:, None, :]).argmax(axis=2)
+    room = card_free >= shape.milli
+    node, card = np.nonzero(room & (first_equal == np.arange(width)))
+    tried = card_free[node]
+    tried[np.arange(len(node)), card] -= shape.milli
+    after = fragments(workload, cpu_free[node] - shape.cpu_milli, tried, model[node])
+    scores = np.full((nodes, width), -1, dtype=np.int64)
+    scores[node, card] = descent_score(before[node] - after, workload.weight)
+    return np.take_along_axis(scores, first_equal, axis=1)
