@@ -178,6 +178,12 @@ def test_a_job_larger_than_the_cluster_is_named_and_does_not_hold_up_the_rest() 
     assert summary.jobs == 5
 
 
+def test_a_job_without_cards_runs_beside_full_ones() -> None:
+    jobs = [job("full", 100, cards=2), job("cpu", 10, submit_s=5, cards=0, milli=0, cpu_milli=1000)]
+    _, times = replay(jobs)
+    assert times == {"full": (0, 100), "cpu": (5, 15)}
+
+
 def test_models_decide_where_a_job_may_run() -> None:
     nodes = [engine_node(TraceNode(name=name, cards=1, model=name), 1) for name in ("A10", "A100")]
     _, times = replay([job("a", 10, models=("A10",)), job("b", 10, models=("A10",))], nodes=nodes)

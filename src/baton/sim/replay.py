@@ -247,7 +247,7 @@ class Replay:
         job = run.job
         apart: tuple[object, ...] = (job.queue, job.tenant) if self.policy.trace_queues else ()
         if self.policy.lines_by_duration:
-            apart += (round(math.log2(max(self._expected_s(run) or 1.0, 1.0))),)
+            apart += (round(math.log(max(self._expected_s(run) or 1.0, 1.0), 4)),)
         shape = (job.gpus, job.shape, job.tasks, job.memory_mib, job.card_memory_mib, *apart)
         self._lines.join(run.key, shape, self._place(run))
         run.waits += 1
@@ -347,8 +347,10 @@ class Replay:
         self._note()
 
     def _worth_asking(self) -> bool:
-        """Whether anything that waits could move: a free card, or somebody running who counts for less."""
+        """Whether anything that waits could move: a free card, no need of one, or somebody running who counts for less."""
         if self._room_changed or self.books.held_milli < self.books.capacity_milli:
+            return True
+        if any(not self.runs[key].job.cards for key in self._lines.seen):
             return True
         if not self.policy.attained_levels:
             return self.policy.preemptive
