@@ -30,9 +30,11 @@ class Entry(NamedTuple):
 
 
 _ABOUT = "About this installation"
+_STUDY = "Study"
 
 COMMANDS: dict[str, Entry] = {
     "doctor": Entry("baton.cli.doctor", "Check this machine for all that Baton needs, with remedies.", _ABOUT),
+    "sim": Entry("baton.cli.sim", "Run the scheduler on a trace and see what a policy would have done.", _STUDY),
     "version": Entry("baton.cli.version", "Show the version of Baton and of its native libraries.", _ABOUT),
 }
 

@@ -11,13 +11,16 @@ from typing import NamedTuple
 import numpy as np
 
 from baton.engine.columns import FUTURE
-from baton.engine.jobs import HELD, Task
+from baton.engine.jobs import Status, Task
 from baton.engine.room import fits_empty
 from baton.engine.session import Placement, Session
 from baton.engine.statement import Statement
 
 CANDIDATES = 16
 """Nodes that are tried out; more would find fewer victims now and then, at a price in every cycle."""
+
+EVICTABLE = frozenset({Status.BOUND, Status.RUNNING})
+"""Not what this or an unconfirmed plan has just bound: a plan must not both start and stop a pod."""
 
 Allowed = Callable[[Task, Sequence[Task]], list[Task]]
 
@@ -74,7 +77,9 @@ class RoomMaker:
             if not check.resolvable:
                 possible &= check.ok
         on_row = self._victims_by_row()
-        rows = [row for row in on_row if possible[row]]
+        # One question about everybody is cheaper than one per row, and most tasks may evict nobody at all.
+        anybody = self._allowed(task, [other for row, others in on_row.items() if possible[row] for other in others])
+        rows = sorted({other.row for other in anybody})
         rows.sort(key=lambda row: (min(_importance(other) for other in on_row[row]), row))
         return rows
 
@@ -82,13 +87,13 @@ class RoomMaker:
         if self._by_row is None:
             self._by_row = {}
             for row, tasks in enumerate(self._session.state.table.tasks):
-                members = [other for other in tasks.values() if other.status in HELD and self._eligible(other)]
+                members = [other for other in tasks.values() if other.status in EVICTABLE and self._eligible(other)]
                 if members:
                     self._by_row[row] = members
         return self._by_row
 
     def _try(self, task: Task, row: int, statement: Statement) -> Candidate | None:
-        present = [other for other in self._victims_by_row()[row] if other.status in HELD and other is not task]
+        present = [other for other in self._victims_by_row()[row] if other.status in EVICTABLE and other is not task]
         victims = self._allowed(task, sorted(present, key=_importance))
         if not victims:
             return None

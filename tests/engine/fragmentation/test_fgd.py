@@ -3,23 +3,23 @@
 import math
 import random
 
-import numpy as np
 import pytest
 
 from baton.engine.engine import Engine
 from baton.engine.events import NodeChanged, PodChanged, QueueChanged
-from baton.engine.fragments import TypicalPod, Workload, card_and_node_scores
+from baton.engine.fragmentation import Shape
+from baton.engine.fragments import Workload, card_and_node_scores
 from baton.engine.objects import PodSpec
 from baton.engine.plugins.fragmentation import FragmentationPlugin
 from baton.engine.presets import configured
 from tests.engine.clusters import milli, node, pod, queue, spec
 
 PODS = [
-    (TypicalPod(4000, 1000, 1), 30),
-    (TypicalPod(2000, 300, 1), 20),
-    (TypicalPod(8000, 1000, 4), 10),
-    (TypicalPod(6000, 0, 0), 15),
-    (TypicalPod(2000, 500, 1, ("A100",)), 5),
+    (Shape(4000, 1000, 1), 30),
+    (Shape(2000, 300, 1), 20),
+    (Shape(8000, 1000, 4), 10),
+    (Shape(6000, 0, 0), 15),
+    (Shape(2000, 500, 1, ("A100",)), 5),
 ]
 
 
@@ -28,11 +28,11 @@ def fragment(cpu: int, free: list[int], model: str) -> float:
     result = 0.0
     for typical, count in PODS:
         allowed = not typical.models or model in typical.models
-        enough = sum(share >= typical.share_milli for share in free) >= typical.cards
+        enough = sum(share >= typical.milli for share in free) >= typical.cards
         if typical.cards == 0 or not allowed or cpu < typical.cpu_milli or not enough:
             result += count / total * sum(free)
         else:
-            result += count / total * sum(share for share in free if share < typical.share_milli)
+            result += count / total * sum(share for share in free if share < typical.milli)
     return result
 
 
@@ -74,8 +74,7 @@ def test_scores_follow_the_definition(seed: int) -> None:
 
 def test_the_workload_keeps_the_most_common_pods() -> None:
     workload = Workload(PODS, covered=0.5)
-    assert workload.pods == (PODS[0][0], PODS[1][0])
-    assert np.allclose(workload.popularity, [0.6, 0.4])
+    assert workload.counted == PODS[:2]
 
 
 def test_a_fraction_goes_to_the_card_that_nobody_else_can_use() -> None:
@@ -83,7 +82,7 @@ def test_a_fraction_goes_to_the_card_that_nobody_else_can_use() -> None:
     engine = Engine(configured(conf))
     plugin = engine.framework.plugin("fragmentation")
     assert isinstance(plugin, FragmentationPlugin)
-    plugin.pin(Workload([(TypicalPod(1000, 1000, 1), 1)]))
+    plugin.pin(Workload([(Shape(1000, 1000, 1), 1)]))
     engine.apply([QueueChanged(queue("default")), NodeChanged(node("a", cards=2)), NodeChanged(node("b", cards=2))])
     engine.apply([PodChanged(pod(f"p{i}", spec(ask=[milli(300)]))) for i in range(3)])
     cards = {grant.card for binding in engine.schedule(0.0).bindings for grant in binding.cards}

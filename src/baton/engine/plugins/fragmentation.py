@@ -9,7 +9,8 @@ import numpy as np
 
 from baton.engine.columns import Floats
 from baton.engine.demands import Needs
-from baton.engine.fragments import COVERED, Workload, card_and_node_scores
+from baton.engine.fragmentation import TYPICAL_SHARE
+from baton.engine.fragments import Workload, card_and_node_scores
 from baton.engine.jobs import Task
 from baton.engine.nodes import NodeView
 from baton.engine.plugin import Plugin
@@ -18,7 +19,7 @@ from baton.engine.session import Session
 
 class FragmentationArguments(msgspec.Struct, frozen=True):
     weight: int = msgspec.field(default=1, name="fragmentation.weight")
-    covered: float = msgspec.field(default=COVERED, name="fragmentation.workload-covered")
+    covered: float = msgspec.field(default=TYPICAL_SHARE, name="fragmentation.workload-covered")
     """The part of all pods that the typical workload stands for, most common pods first."""
 
 

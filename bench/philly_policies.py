@@ -1,0 +1,104 @@
+"""Philly jobs on 450 GPUs: six policies against the shortest-job-first oracle.
+
+BATON_TRACES names the directory with the public traces; it must hold `philly/philly.csv.gz`. BATON_BENCH_JOBS takes
+only the first jobs for a quick look. The trace has no priorities: `priority` sees classes drawn by the job's name (one
+job in ten high, three normal, the rest low). Decisions are five minutes apart; a stopped job pays a minute to go on.
+"""
+
+import os
+import sys
+import zlib
+from pathlib import Path
+
+import msgspec
+
+from baton.cli.progress import progress_bar
+from baton.sim.metrics import Summary
+from baton.sim.parallel import in_parallel
+from baton.sim.policies import POLICIES
+from baton.sim.replay import Replay, Settings
+from baton.sim.report import duration
+from baton.sim.traces import read_jobs
+from baton.sim.translation import engine_node
+from baton.sim.workload import TraceJob, uniform_cluster
+
+_GPUS = 450
+_ORACLE = "sjf"
+_WITHIN = 1.3
+_SETTINGS = Settings(cycle_s=300.0, restart_s=60.0, visible_per_shape=2)
+
+
+def with_priority(job: TraceJob) -> TraceJob:
+    """The job with a class that depends on nothing but its name."""
+    drawn = zlib.crc32(job.name.encode()) % 10
+    return msgspec.structs.replace(job, priority=2 if drawn == 0 else 1 if drawn <= 3 else 0)
+
+
+def measure(jobs: tuple[TraceJob, ...], policy: str) -> Summary:
+    """One policy on the whole trace."""
+    nodes = [engine_node(node, 1) for node in uniform_cluster(_GPUS)]
+    return Replay(jobs, nodes, POLICIES[policy], _SETTINGS).run()
+
+
+def philly(path: Path) -> tuple[TraceJob, ...]:
+    """The jobs of the trace, with priorities."""
+    most = int(os.environ["BATON_BENCH_JOBS"]) if "BATON_BENCH_JOBS" in os.environ else None
+    return tuple(with_priority(job) for job in read_jobs(path).jobs[:most])
+
+
+_COLUMNS = (
+    "policy",
+    "mean JCT",
+    "of oracle",
+    "p95 JCT",
+    "mean wait",
+    "p95 wait",
+    "max wait",
+    "GPU use",
+    "preempted",
+    "Jain",
+    "fairness p95",
+    "unfinished",
+)
+
+
+def table(summaries: list[Summary]) -> list[str]:
+    """One line per policy, each mean beside the oracle's."""
+    oracle = next(summary for summary in summaries if summary.policy == _ORACLE)
+    rows = [
+        (
+            summary.policy,
+            duration(summary.jct_s.mean),
+            f"{summary.jct_s.mean / oracle.jct_s.mean:.2f}x",
+            duration(summary.jct_s.p95),
+            duration(summary.wait_s.mean),
+            duration(summary.wait_s.p95),
+            duration(summary.wait_s.max),
+            f"{100 * summary.busy_utilisation:.1f} %",
+            f"{summary.preemptions:,}",
+            f"{summary.jain:.2f}",
+            f"{summary.finish_time_fairness.p95:.2f}",
+            str(len(summary.unfinished)),
+        )
+        for summary in summaries
+    ]
+    return ["".join(f"{cell:>14}" for cell in row) for row in (_COLUMNS, *rows)]
+
+
+def run() -> None:
+    path = Path(os.environ.get("BATON_TRACES", "")) / "philly" / "philly.csv.gz"
+    if "BATON_TRACES" not in os.environ or not path.is_file():
+        print(f"skipped: {path} is not there; set BATON_TRACES to the directory of the public traces")
+        return
+    jobs = philly(path)
+    with progress_bar("policies") as progress:
+        summaries = in_parallel(measure, jobs, list(POLICIES), progress=progress)
+    print(f"{len(jobs):,} jobs on {_GPUS} GPUs; JCT of the oracle is 1")
+    print("\n".join(table(summaries)))
+    by_name = {summary.policy: summary for summary in summaries}
+    best = min(by_name["sjf-predicted"].jct_s.mean, by_name["las"].jct_s.mean) / by_name[_ORACLE].jct_s.mean
+    print(
+        f"better of predicted shortest-first and least attained service: {best:.2f}x of the oracle (limit {_WITHIN}x)"
+    )
+    if best > _WITHIN or any(summary.unfinished for summary in summaries):
+        sys.exit("philly_policies: too far from the oracle, or a job never finished")

@@ -1,0 +1,305 @@
+"""`baton sim`: what a policy would have done, with numbers and pictures."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from baton.cli.output import Format, FormatOption, QuietOption, command_app, note, write_data, write_table
+from baton.cli.progress import progress_bar
+from baton.errors import BatonError, UsageError
+
+app = command_app(help="Run the scheduler on a trace and see what a policy would have done.")
+
+_JOBS = 1000
+_LOCK = "a lock takes turns on a card whose memory is oversubscribed"
+
+TraceArgument = Annotated[
+    Path | None,
+    typer.Argument(help="Job trace: openb, Philly, Muri, Tiresias or our own CSV or JSON lines. None: a made-up one."),
+]
+NodesOption = Annotated[Path | None, typer.Option("--nodes", help="Node list: openb, or our own CSV or JSON lines.")]
+StateOption = Annotated[
+    Path | None, typer.Option("--state", help="Recorded cluster state (engine events as JSON lines) to run on top of.")
+]
+GpusOption = Annotated[
+    int, typer.Option("--gpus", min=1, help="Cards of a uniform cluster, when no node list is given.")
+]
+PerNodeOption = Annotated[int, typer.Option("--cards-per-node", min=1, help="Cards of each node of a uniform cluster.")]
+JobsOption = Annotated[
+    int | None, typer.Option("--jobs", min=1, help="Jobs of a made-up trace (default 1000); first jobs of a given one.")
+]
+LoadOption = Annotated[float, typer.Option("--load", help="Demand of a made-up trace over the capacity.")]
+FractionsOption = Annotated[
+    float, typer.Option("--fractions", help="Part of one-card jobs that want a share of a card.")
+]
+RestartOption = Annotated[float, typer.Option("--restart-s", min=0, help="Card time a stopped job pays to go on.")]
+CheckpointOption = Annotated[float, typer.Option("--checkpoint-s", min=0, help="How often jobs save their progress.")]
+CycleOption = Annotated[float, typer.Option("--cycle-s", min=0, help="Least time between two decisions.")]
+SlotsOption = Annotated[int, typer.Option("--slots", min=1, help="Jobs that share one card in time.")]
+QuantumOption = Annotated[float, typer.Option("--quantum-s", min=0.1, help="Turn of a job where " + _LOCK + ".")]
+NoLockOption = Annotated[bool, typer.Option("--no-lock", help="Oversubscribed cards thrash instead of taking turns.")]
+MtbfOption = Annotated[
+    float, typer.Option("--node-mtbf-h", min=0, help="Mean hours between failures of a node; 0: none.")
+]
+RepairOption = Annotated[float, typer.Option("--node-repair-h", min=0.01, help="Hours until a failed node is back.")]
+QueuesOption = Annotated[bool, typer.Option("--queues", help="Use the trace's queues, not one for all jobs.")]
+VisibleOption = Annotated[
+    int, typer.Option("--visible", min=0, help="Waiting jobs of one shape that the engine looks at; 0: all.")
+]
+HtmlOption = Annotated[Path | None, typer.Option("--html", help="Write a report with plots to this file.")]
+ProcessesOption = Annotated[
+    int | None, typer.Option("--processes", "-j", min=1, help="Runs at a time; default: cores.")
+]
+SeedOption = Annotated[int, typer.Option("--seed", help="Seed of everything random.")]
+SeedsOption = Annotated[int, typer.Option("--seeds", min=1, help="Repeat with this many seeds, from --seed on.")]
+
+
+@app.command()
+def run(
+    trace: TraceArgument = None,
+    policy: Annotated[str, typer.Option("--policy", "-p", help="A policy's name, or a configuration file.")] = "fifo",
+    nodes: NodesOption = None,
+    state: StateOption = None,
+    gpus: GpusOption = 64,
+    cards_per_node: PerNodeOption = 8,
+    jobs: JobsOption = None,
+    load: LoadOption = 1.0,
+    fractions: FractionsOption = 0.0,
+    seed: SeedOption = 42,
+    restart_s: RestartOption = 60.0,
+    checkpoint_s: CheckpointOption = 1800.0,
+    cycle_s: CycleOption = 0.0,
+    slots: SlotsOption = 1,
+    quantum_s: QuantumOption = 30.0,
+    no_lock: NoLockOption = False,
+    node_mtbf_h: MtbfOption = 0.0,
+    node_repair_h: RepairOption = 1.0,
+    queues: QueuesOption = False,
+    visible: VisibleOption = 8,
+    html: HtmlOption = None,
+    output: FormatOption = Format.TABLE,
+    quiet: QuietOption = False,
+) -> None:
+    """Replay a trace under one policy."""
+    _compare(locals(), [policy], seeds=1, processes=1)
+
+
+@app.command()
+def compare(
+    trace: TraceArgument = None,
+    policies: Annotated[
+        list[str] | None,
+        typer.Option("--policy", "-p", help="A policy's name or a configuration file; may be repeated."),
+    ] = None,
+    seeds: SeedsOption = 1,
+    processes: ProcessesOption = None,
+    nodes: NodesOption = None,
+    state: StateOption = None,
+    gpus: GpusOption = 64,
+    cards_per_node: PerNodeOption = 8,
+    jobs: JobsOption = None,
+    load: LoadOption = 1.0,
+    fractions: FractionsOption = 0.0,
+    seed: SeedOption = 42,
+    restart_s: RestartOption = 60.0,
+    checkpoint_s: CheckpointOption = 1800.0,
+    cycle_s: CycleOption = 0.0,
+    slots: SlotsOption = 1,
+    quantum_s: QuantumOption = 30.0,
+    no_lock: NoLockOption = False,
+    node_mtbf_h: MtbfOption = 0.0,
+    node_repair_h: RepairOption = 1.0,
+    queues: QueuesOption = False,
+    visible: VisibleOption = 8,
+    html: HtmlOption = None,
+    output: FormatOption = Format.TABLE,
+    quiet: QuietOption = False,
+) -> None:
+    """Replay a trace under several policies, over several seeds, on all cores.
+
+    A seed changes a made-up trace and node failures; a recorded trace without failures is the same for every seed.
+    """
+    from baton.sim.policies import POLICIES
+
+    _compare(locals(), policies or list(POLICIES), seeds=seeds, processes=processes)
+
+
+def _compare(options: dict[str, Any], policies: list[str], *, seeds: int, processes: int | None) -> None:
+    from baton.sim.parallel import in_parallel
+    from baton.sim.policies import named_policy
+    from baton.sim.replay import Settings
+    from baton.sim.report import RUN_COLUMNS, run_report, run_row
+    from baton.sim.sharing import SharingModel
+    from baton.sim.study import Study, simulate
+    from baton.sim.synthetic import SyntheticSettings
+
+    _check_writable(options["html"])
+    quiet = options["quiet"]
+    chosen = [named_policy(name) for name in dict.fromkeys(policies)]
+    if options["queues"]:
+        chosen = [msgspec.structs.replace(policy, trace_queues=True) for policy in chosen]
+    settings = Settings(
+        restart_s=options["restart_s"],
+        checkpoint_s=options["checkpoint_s"],
+        cycle_s=options["cycle_s"],
+        visible_per_shape=options["visible"],
+        slots_per_card=options["slots"],
+        enforce_memory=options["slots"] == 1,
+        sharing=SharingModel(lock=not options["no_lock"], quantum_s=options["quantum_s"]),
+        node_mtbf_s=options["node_mtbf_h"] * 3600,
+        node_repair_s=options["node_repair_h"] * 3600,
+    )
+    made_up = SyntheticSettings(
+        jobs=options["jobs"] or _JOBS,
+        gpus=options["gpus"],
+        load=options["load"],
+        fractions=options["fractions"],
+        cards_per_node=options["cards_per_node"],
+    )
+    study = Study.read(
+        trace=options["trace"],
+        nodes=options["nodes"],
+        state=options["state"],
+        first_jobs=options["jobs"],
+        gpus=options["gpus"],
+        cards_per_node=options["cards_per_node"],
+        made_up=made_up,
+        settings=settings,
+    )
+    for sentence in study.remarks:
+        note(sentence, quiet=quiet)
+    tasks = [(policy, options["seed"] + offset) for policy in chosen for offset in range(seeds)]
+    with progress_bar("runs", quiet=quiet) as progress:
+        if len(tasks) == 1:
+            summaries = [simulate(study, tasks[0], progress)]
+        else:
+            summaries = in_parallel(simulate, study, tasks, processes=processes, progress=progress)
+    if options["html"] is not None:
+        options["html"].write_text(run_report(summaries, study.described()), encoding="utf-8")
+        note(f"report: {options['html']}", quiet=quiet)
+    if options["output"] is not Format.TABLE:
+        write_data(summaries, options["output"])
+        return
+    write_table(RUN_COLUMNS, [run_row(summary) for summary in summaries])
+    for summary in summaries:
+        for names, why in (
+            (summary.impossible, "ask for more than the cluster has"),
+            (summary.unfinished, "never ended"),
+        ):
+            if names:
+                shown = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
+                note(f"{summary.policy}: {len(names):,} jobs {why}: {shown}", quiet=quiet)
+
+
+@app.command()
+def fill(
+    pods: Annotated[Path, typer.Argument(help="Pod list (openb, or our own format).")],
+    nodes: Annotated[Path, typer.Argument(help="Node list (openb, or our own format).")],
+    policies: Annotated[
+        list[str] | None,
+        typer.Option("--policy", "-p", help="random, dotprod, clustering, packing, bestfit or fgd; may be repeated."),
+    ] = None,
+    seed: SeedOption = 42,
+    seeds: SeedsOption = 1,
+    load: Annotated[float, typer.Option("--load", help="Demand to drop on the cluster, over its capacity.")] = 1.3,
+    processes: ProcessesOption = None,
+    html: HtmlOption = None,
+    output: FormatOption = Format.TABLE,
+    quiet: QuietOption = False,
+) -> None:
+    """Drop pods into a cluster until it is full, and see how much each placement policy gets in.
+
+    This is the test of the FGD study: pods never leave, and one that does not fit is dropped.
+    """
+    from baton.sim.fill import fill_task
+    from baton.sim.fill_policies import POLICIES
+    from baton.sim.parallel import in_parallel
+    from baton.sim.report import FILL_COLUMNS, fill_report, fill_rows
+    from baton.sim.traces import read_jobs, read_nodes
+
+    _check_writable(html)
+    chosen = policies or list(POLICIES)
+    for name in chosen:
+        if name not in POLICIES:
+            raise UsageError(f"no fill policy {name!r}; there are {', '.join(POLICIES)}")
+    if not 0 < load < 100:
+        raise UsageError(f"--load is {load}, expected more than 0 and less than 100")
+    trace = read_jobs(pods)
+    found, skipped = read_nodes(nodes)
+    note(trace.report(), quiet=quiet)
+    if skipped:
+        note(
+            f"{nodes}: {len(skipped):,} rows skipped (first: line {skipped[0].line}, {skipped[0].reason})", quiet=quiet
+        )
+    tasks = [(policy, seed + offset, load) for policy in chosen for offset in range(seeds)]
+    with progress_bar("fills", quiet=quiet) as progress:
+        results = in_parallel(fill_task, (trace.jobs, found), tasks, processes=processes, progress=progress)
+    if html is not None:
+        asked = {"pods": str(pods), "nodes": f"{len(found):,}", "seeds": f"{seeds} from {seed}", "load": f"{load:g}"}
+        html.write_text(fill_report(results, asked), encoding="utf-8")
+        note(f"report: {html}", quiet=quiet)
+    if output is not Format.TABLE:
+        write_data(results, output)
+    else:
+        write_table(FILL_COLUMNS, fill_rows(results))
+
+
+@app.command()
+def generate(
+    to: Annotated[
+        Path | None, typer.Argument(help="File to write (.csv or .jsonl, .gz allowed); none: CSV on stdout.")
+    ] = None,
+    jobs: JobsOption = None,
+    gpus: GpusOption = 64,
+    load: LoadOption = 1.0,
+    tenants: Annotated[int, typer.Option("--tenants", min=1, help="Tenants that submit.")] = 5,
+    fractions: FractionsOption = 0.0,
+    median_s: Annotated[float, typer.Option("--median-s", help="Median duration of a job.")] = 1800.0,
+    cards_per_node: PerNodeOption = 8,
+    seed: SeedOption = 42,
+    quiet: QuietOption = False,
+) -> None:
+    """Make up a trace in the shape of the public ones, in our own format."""
+    from baton.sim.synthetic import SyntheticSettings
+    from baton.sim.synthetic import generate as make_up
+    from baton.sim.traces import format_jobs
+
+    settings = SyntheticSettings(
+        jobs=jobs or _JOBS,
+        gpus=gpus,
+        load=load,
+        tenants=tenants,
+        fractions=fractions,
+        median_s=median_s,
+        cards_per_node=cards_per_node,
+        seed=seed,
+    )
+    if to is None:
+        sys.stdout.write(format_jobs(make_up(settings), json_lines=False).decode())
+        return
+    _check_writable(to)
+    made = make_up(settings)
+    data = format_jobs(made, json_lines=to.name.removesuffix(".gz").endswith((".jsonl", ".ndjson")))
+    if to.suffix == ".gz":
+        import gzip
+
+        data = gzip.compress(data, mtime=0)
+    to.write_bytes(data)
+    note(f"{to}: {len(made):,} jobs", quiet=quiet)
+
+
+def _check_writable(path: Path | None) -> None:
+    """Before hours of work, not after."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise UsageError(f"{path} is a directory; name a file")
+    folder = path.parent
+    if not folder.is_dir():
+        raise BatonError(f"{path} cannot be written: there is no directory {folder}")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise BatonError(f"{path} cannot be written: permission denied")

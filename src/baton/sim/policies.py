@@ -1,0 +1,138 @@
+"""Scheduling policies by name: an engine configuration, and what the policy is told about jobs.
+
+A policy of one's own is a `volcano-scheduler.conf` file: it runs with the trace's queues and no foresight unless asked
+otherwise. The named ones put all jobs into one queue, so that they differ in their order alone.
+"""
+
+import difflib
+from pathlib import Path
+
+import msgspec
+
+from baton.errors import BatonError, UsageError
+from baton.sim.prediction import Foresight
+
+# Attained service is cut into levels that grow by this factor, so that jobs of one level do not take turns.
+FIRST_LEVEL_GPU_S = 3600.0
+LEVEL_GROWTH = 4.0
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """How a simulation schedules."""
+
+    name: str
+    configuration: str
+    foresight: Foresight = Foresight.NONE
+    attained_levels: bool = False
+    """A job's priority falls by one with every level of attained service; the engine is told when it does."""
+    preemptive: bool = False
+    """Arrivals can change something even when no card is free."""
+    patience_s: float = 0.0
+    """After this wait the policy lets a job go first, whatever its place in line."""
+    lines_by_duration: bool = False
+    """First come, first served, but short jobs may overtake: lines of equal jobs are split by expected duration."""
+    trace_queues: bool = False
+    trace_priorities: bool = False
+
+
+_PLACEMENT = """
+- plugins:
+  - name: predicates
+  - name: deviceshare
+    arguments:
+      deviceshare.SchedulePolicy: binpack
+  - name: binpack
+"""
+
+
+# A job that has waited this long goes first and reserves nodes, so that no order starves anybody.
+PATIENCE_S = 7 * 86_400
+
+
+def _ordered(actions: str, *plugins: str) -> str:
+    lines = "\n".join(f"  - {plugin}" for plugin in plugins)
+    return f'actions: "{actions}"\ntiers:\n- plugins:\n{lines}{_PLACEMENT}'
+
+
+def _job_order(policy: str) -> str:
+    arguments = f"job-order.policy: {policy}, job-order.promote-after: {PATIENCE_S}"
+    return f"{{name: job-order, arguments: {{{arguments}}}}}"
+
+
+def _backfill(min_wait_s: float) -> str:
+    return f"{{name: easy-backfill, arguments: {{easy-backfill.min-wait: {min_wait_s}}}}}"
+
+
+_GANG = "name: gang"
+# A gang is preempted whole or not at all; the plugin's own rule would protect every gang.
+_GANG_GIVES_WAY = "{name: gang, enablePreemptable: false}"
+
+POLICIES: dict[str, Policy] = {
+    policy.name: policy
+    for policy in (
+        Policy(name="fifo", configuration=_ordered("allocate", _GANG)),
+        Policy(
+            name="priority",
+            configuration=_ordered("allocate", "name: priority", _GANG),
+            trace_priorities=True,
+        ),
+        Policy(
+            name="backfill",
+            configuration=_ordered("allocate", _GANG, _backfill(0)),
+            foresight=Foresight.PREDICTED,
+            lines_by_duration=True,
+        ),
+        Policy(
+            name="sjf",
+            configuration=_ordered("allocate", _job_order("sjf"), _GANG, _backfill(PATIENCE_S)),
+            foresight=Foresight.PERFECT,
+            patience_s=PATIENCE_S,
+        ),
+        Policy(
+            name="sjf-predicted",
+            configuration=_ordered("allocate", _job_order("sjf"), _GANG, _backfill(PATIENCE_S)),
+            foresight=Foresight.PREDICTED,
+            patience_s=PATIENCE_S,
+        ),
+        Policy(
+            name="las",
+            configuration=_ordered("allocate, preempt", "name: priority", _GANG_GIVES_WAY),
+            attained_levels=True,
+            preemptive=True,
+            patience_s=PATIENCE_S,
+        ),
+    )
+}
+
+
+def named_policy(name_or_path: str) -> Policy:
+    """A policy by name, or the configuration in a file."""
+    if name_or_path in POLICIES:
+        return POLICIES[name_or_path]
+    path = Path(name_or_path)
+    if path.suffix not in (".conf", ".yaml", ".yml") and not path.is_file():
+        near = difflib.get_close_matches(name_or_path, POLICIES, n=1)
+        hint = (
+            f"did you mean {near[0]!r}?" if near else f"there are {', '.join(POLICIES)}, or the path of a configuration"
+        )
+        raise UsageError(f"no policy {name_or_path!r}; {hint}")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BatonError(f"{path} cannot be read: {error}") from None
+    return Policy(
+        name=path.stem, configuration=text, trace_queues=True, trace_priorities=True, preemptive="preempt" in text
+    )
+
+
+def next_level(attained_gpu_s: float) -> float:
+    """The service at which the next level begins."""
+    return float(FIRST_LEVEL_GPU_S * LEVEL_GROWTH ** level_of(attained_gpu_s))
+
+
+def level_of(attained_gpu_s: float) -> int:
+    """How many levels this service has passed."""
+    level, bound = 0, FIRST_LEVEL_GPU_S
+    while bound <= attained_gpu_s * (1 + 1e-9):
+        level, bound = level + 1, bound * LEVEL_GROWTH
+    return level

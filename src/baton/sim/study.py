@@ -1,0 +1,96 @@
+"""What is simulated, gathered from files and options once and given to every run: trace, cluster, settings."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from baton.engine.objects import Node, Pod
+from baton.sim.metrics import Summary
+from baton.sim.policies import Policy
+from baton.sim.recorded import read_state
+from baton.sim.replay import Replay, Settings
+from baton.sim.synthetic import SyntheticSettings, generate
+from baton.sim.traces import read_jobs, read_nodes
+from baton.sim.translation import engine_node
+from baton.sim.workload import TraceJob, uniform_cluster
+
+
+class Study(msgspec.Struct, frozen=True, kw_only=True):
+    """Without jobs of its own, a study makes them up anew for each seed."""
+
+    source: str
+    jobs: tuple[TraceJob, ...] | None
+    made_up: SyntheticSettings
+    nodes: tuple[Node, ...]
+    background: tuple[Pod, ...]
+    settings: Settings
+    remarks: tuple[str, ...] = ()
+
+    @classmethod
+    def read(
+        cls,
+        *,
+        trace: Path | None,
+        nodes: Path | None,
+        state: Path | None,
+        first_jobs: int | None,
+        gpus: int,
+        cards_per_node: int,
+        made_up: SyntheticSettings,
+        settings: Settings,
+    ) -> "Study":
+        """Read what is named; a uniform cluster and a made-up trace stand in for the rest."""
+        remarks: list[str] = []
+        background: tuple[Pod, ...] = ()
+        if state is not None:
+            found, background = read_state(state)
+            remarks.append(f"{state}: {len(found):,} nodes, {len(background):,} pods that stay")
+        elif nodes is not None:
+            listed, skipped = read_nodes(nodes)
+            found = tuple(engine_node(node, settings.slots_per_card) for node in listed)
+            rest = (
+                f", {len(skipped):,} rows skipped (first: line {skipped[0].line}, {skipped[0].reason})"
+                if skipped
+                else ""
+            )
+            remarks.append(f"{nodes}: {len(found):,} nodes{rest}")
+        else:
+            found = tuple(engine_node(node, settings.slots_per_card) for node in uniform_cluster(gpus, cards_per_node))
+        jobs: tuple[TraceJob, ...] | None = None
+        source = f"made up ({made_up.jobs:,} jobs, load {made_up.load:g})"
+        if trace is not None:
+            widest = max((len(node.cards) for node in found), default=cards_per_node)
+            read = read_jobs(trace, cards_per_node=widest or cards_per_node)
+            remarks.append(read.report())
+            jobs, source = read.jobs[:first_jobs], read.source
+        else:
+            made_up.check()
+        return cls(
+            source=source,
+            jobs=jobs,
+            made_up=made_up,
+            nodes=found,
+            background=background,
+            settings=settings,
+            remarks=tuple(remarks),
+        )
+
+    def described(self) -> dict[str, str]:
+        """What a report says was asked."""
+        cards = sum(len(node.cards) for node in self.nodes)
+        facts = {"trace": self.source, "cluster": f"{len(self.nodes):,} nodes, {cards:,} cards"}
+        if self.settings.slots_per_card > 1:
+            facts["sharing"] = f"{self.settings.slots_per_card} jobs on a card"
+        if self.settings.node_mtbf_s:
+            facts["node failures"] = f"every {self.settings.node_mtbf_s / 3600:g} h"
+        facts["restart"] = f"{self.settings.restart_s:g} s"
+        return facts
+
+
+def simulate(study: Study, task: tuple[Policy, int], progress: Callable[[int, int], None] | None = None) -> Summary:
+    """One run of the study under one policy with one seed."""
+    policy, seed = task
+    jobs = study.jobs if study.jobs is not None else generate(msgspec.structs.replace(study.made_up, seed=seed))
+    settings = msgspec.structs.replace(study.settings, seed=seed)
+    return Replay(jobs, study.nodes, policy, settings, study.background).run(progress)
