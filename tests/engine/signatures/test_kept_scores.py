@@ -6,7 +6,8 @@ import pytest
 
 from baton.engine.engine import Engine
 from baton.engine.events import Event, NodeChanged, PodChanged, QueueChanged
-from baton.engine.fragments import TypicalPod, Workload
+from baton.engine.fragmentation import Shape
+from baton.engine.fragments import Workload
 from baton.engine.objects import AffinityTerm, LabelSelector, Pod, PreferredAffinityTerm
 from baton.engine.plugins.fragmentation import FragmentationPlugin
 from baton.engine.presets import PRESETS, configured
@@ -46,9 +47,7 @@ def pin(engine: Engine) -> None:
     """The fragmentation plugin would learn from different numbers of pods."""
     plugin = engine.framework.plugin("fragmentation")
     if isinstance(plugin, FragmentationPlugin):
-        plugin.pin(
-            Workload([(TypicalPod(1000, 1000, 1), 3), (TypicalPod(1000, 300, 1), 2), (TypicalPod(2000, 0, 0), 1)])
-        )
+        plugin.pin(Workload([(Shape(1000, 1000, 1), 3), (Shape(1000, 300, 1), 2), (Shape(2000, 0, 0), 1)]))
 
 
 def workload(seed: int, number: int = 60) -> list[Pod]:
