@@ -105,6 +105,8 @@ class CardLedger(Columns):
         self.ids: list[CardId] = [CardId("")]
         self.holders: dict[PodKey, Holding] = {}
         self._log: list[Move] = []
+        self._by_card = self.usage.transpose(3, 2, 0, 1)
+        """The same numbers, card first: a view of [planes, quantities] by two plain indices."""
         self._deltas: dict[tuple[int, int, int, int], npt.NDArray[np.int32]] = {}
 
     def set_cards(self, row: int, cards: tuple[Card, ...]) -> None:
@@ -203,15 +205,17 @@ class CardLedger(Columns):
 
     def _add(self, holding: Holding, sign: int) -> None:
         planes = _PLANES[holding.stage]
+        by_card = self._by_card
         for position, memory, share, slots, exclusive in holding.assignment.charges:
             amounts = (memory, share, slots, exclusive)
             delta = self._deltas.get(amounts)
             if delta is None:
                 delta = self._deltas[amounts] = np.array([*amounts, 1], dtype=np.int32)
+            of_card = by_card[holding.row, position][planes]
             if sign > 0:
-                self.usage[planes, :, position, holding.row] += delta
+                of_card += delta
             else:
-                self.usage[planes, :, position, holding.row] -= delta
+                of_card -= delta
 
     def fits(
         self, demand: Demand, usage: Array, capacity: Array, physical_mib: Array, kinds: Array, fixed: Array | None
@@ -267,9 +271,10 @@ class CardLedger(Columns):
         cards = _RowCards(self, row, FUTURE, order, allowed, None)
         found = cards.assign_repeatedly(plan, steps)
         change = np.zeros((5, self.cards_per_node, len(found) + 1), dtype=np.int32)
-        for step, assignment in enumerate(found, start=1):
-            for position, memory, share, slots, exclusive in assignment.charges:
-                change[:, position, step] = (memory, share, slots, exclusive, 1)
+        charged = [(step, *charge, 1) for step, item in enumerate(found, start=1) for charge in item.charges]
+        if charged:
+            steps_, positions, *amounts = np.array(charged, dtype=np.intp).T
+            change[:, positions, steps_] = amounts
         return found, present[:, :, np.newaxis] + change.cumsum(axis=2, dtype=np.int32)
 
     def assignment_of(self, row: int, grants: Iterable[CardGrant], plan: CardPlan) -> Assignment:
@@ -311,20 +316,23 @@ class CardLedger(Columns):
                 _raise_to(peak, _sum_charges([*beside, *charges]))
         return tuple(_as_charge(position, peak[position]) for position in sorted(peak))
 
-    def card_grants(self, row: int, assignment: Assignment) -> tuple[CardGrant, ...]:
+    @staticmethod
+    def card_grants(cards: tuple[Card, ...], assignment: Assignment) -> tuple[CardGrant, ...]:
+        """The grants by card id; `cards` are the node's."""
         return tuple(
-            CardGrant(
-                grant.container,
-                self.ids[int(self.number[grant.position, row])],
-                grant.kind,
-                grant.memory_mib,
-                grant.share_milli,
-            )
-            for grant in assignment.grants
+            [
+                CardGrant(container, cards[position].id, kind, memory_mib, share_milli)
+                for container, position, kind, memory_mib, share_milli in assignment.grants
+            ]
         )
+
+    def grow(self, size: int) -> None:
+        super().grow(size)
+        self._by_card = self.usage.transpose(3, 2, 0, 1)
 
     def permute(self, order: Rows, size: int) -> None:
         super().permute(order, size)
+        self._by_card = self.usage.transpose(3, 2, 0, 1)
         moved = {int(old): new for new, old in enumerate(order)}
         self.holders = {
             key: holding._replace(row=moved[holding.row])
@@ -347,6 +355,7 @@ class CardLedger(Columns):
             pad[-2] = (0, extra)
             setattr(self, name, np.pad(array, pad))
         self.cards_per_node = number
+        self._by_card = self.usage.transpose(3, 2, 0, 1)
 
 
 class _RowCards:

@@ -280,7 +280,9 @@ class ClusterState:
         for task in self.table.tasks[row].values():
             holding = self.ledger.holders.get(task.key)
             if holding is not None and not task.pod.cards:
-                task.pod = _with_cards(task.pod, self.ledger.card_grants(row, holding.assignment))
+                task.pod = _with_cards(
+                    task.pod, self.ledger.card_grants(self.table.node(row).cards, holding.assignment)
+                )
 
     def _settle_on(self, task: Task, status: Status, row: int) -> None:
         """Put a task that already runs on the row, with its granted cards or, when none are known, with any."""
@@ -493,6 +495,7 @@ class ClusterState:
         """Parents, children and all sums, after the tree changed."""
         for share in self.queues.values():
             share.children = {}
+            share.line = None
             share.allocated = self.resources.zeros()
             share.requested = self.resources.zeros()
         for share in self.queues.values():
