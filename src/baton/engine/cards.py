@@ -35,7 +35,8 @@ class Stage(IntEnum):
     PROMISED = 2
 
 
-_PLANES = {Stage.HELD: slice(0, 2), Stage.LEAVING: slice(0, 1), Stage.PROMISED: slice(1, 2)}
+_PLANES = (slice(0, 2), slice(0, 1), slice(1, 2))
+"""By stage."""
 
 
 class Grant(NamedTuple):
@@ -104,6 +105,8 @@ class CardLedger(Columns):
         self.ids: list[CardId] = [CardId("")]
         self.holders: dict[PodKey, Holding] = {}
         self._log: list[Move] = []
+        self._by_card = self.usage.transpose(3, 2, 0, 1)
+        """The same numbers, card first: a view of [planes, quantities] by two plain indices."""
         self._deltas: dict[tuple[int, int, int, int], npt.NDArray[np.int32]] = {}
 
     def set_cards(self, row: int, cards: tuple[Card, ...]) -> None:
@@ -202,15 +205,17 @@ class CardLedger(Columns):
 
     def _add(self, holding: Holding, sign: int) -> None:
         planes = _PLANES[holding.stage]
+        by_card = self._by_card
         for position, memory, share, slots, exclusive in holding.assignment.charges:
             amounts = (memory, share, slots, exclusive)
             delta = self._deltas.get(amounts)
             if delta is None:
                 delta = self._deltas[amounts] = np.array([*amounts, 1], dtype=np.int32)
+            of_card = by_card[holding.row, position][planes]
             if sign > 0:
-                self.usage[planes, :, position, holding.row] += delta
+                of_card += delta
             else:
-                self.usage[planes, :, position, holding.row] -= delta
+                of_card -= delta
 
     def fits(
         self, demand: Demand, usage: Array, capacity: Array, physical_mib: Array, kinds: Array, fixed: Array | None
@@ -259,17 +264,18 @@ class CardLedger(Columns):
 
         The usage is [quantities, cards, states]; state 0 is the present one. Nothing is changed.
         """
+        present = self.usage[FUTURE, :, :, row]
+        if not plan.demands or not steps:
+            found = [NOTHING] * steps if not plan.demands else []
+            return found, np.repeat(present[:, :, np.newaxis], len(found) + 1, axis=2)
         cards = _RowCards(self, row, FUTURE, order, allowed, None)
-        states = [cards.usage()]
-        found: list[Assignment] = []
-        while len(found) < steps:
-            assignment = cards.assign(plan) if plan.demands else NOTHING
-            if assignment is None:
-                break
-            cards.take(assignment)
-            found.append(assignment)
-            states.append(cards.usage())
-        return found, np.array(states, dtype=np.int32).transpose(1, 2, 0)
+        found = cards.assign_repeatedly(plan, steps)
+        change = np.zeros((5, self.cards_per_node, len(found) + 1), dtype=np.int32)
+        charged = [(step, *charge, 1) for step, item in enumerate(found, start=1) for charge in item.charges]
+        if charged:
+            steps_, positions, *amounts = np.array(charged, dtype=np.intp).T
+            change[:, positions, steps_] = amounts
+        return found, present[:, :, np.newaxis] + change.cumsum(axis=2, dtype=np.int32)
 
     def assignment_of(self, row: int, grants: Iterable[CardGrant], plan: CardPlan) -> Assignment:
         """Rebuild what a running pod holds from the grants it was bound with; cards that are gone are skipped."""
@@ -310,20 +316,23 @@ class CardLedger(Columns):
                 _raise_to(peak, _sum_charges([*beside, *charges]))
         return tuple(_as_charge(position, peak[position]) for position in sorted(peak))
 
-    def card_grants(self, row: int, assignment: Assignment) -> tuple[CardGrant, ...]:
+    @staticmethod
+    def card_grants(cards: tuple[Card, ...], assignment: Assignment) -> tuple[CardGrant, ...]:
+        """The grants by card id; `cards` are the node's."""
         return tuple(
-            CardGrant(
-                grant.container,
-                self.ids[int(self.number[grant.position, row])],
-                grant.kind,
-                grant.memory_mib,
-                grant.share_milli,
-            )
-            for grant in assignment.grants
+            [
+                CardGrant(container, cards[position].id, kind, memory_mib, share_milli)
+                for container, position, kind, memory_mib, share_milli in assignment.grants
+            ]
         )
+
+    def grow(self, size: int) -> None:
+        super().grow(size)
+        self._by_card = self.usage.transpose(3, 2, 0, 1)
 
     def permute(self, order: Rows, size: int) -> None:
         super().permute(order, size)
+        self._by_card = self.usage.transpose(3, 2, 0, 1)
         moved = {int(old): new for new, old in enumerate(order)}
         self.holders = {
             key: holding._replace(row=moved[holding.row])
@@ -346,6 +355,7 @@ class CardLedger(Columns):
             pad[-2] = (0, extra)
             setattr(self, name, np.pad(array, pad))
         self.cards_per_node = number
+        self._by_card = self.usage.transpose(3, 2, 0, 1)
 
 
 class _RowCards:
@@ -372,8 +382,25 @@ class _RowCards:
         self.allowed = allowed
         self.scores = scores
 
-    def usage(self) -> list[list[int]]:
-        return [self.memory[:], self.share[:], self.slots[:], self.exclusive[:], self.claims[:]]
+    def assign_repeatedly(self, plan: CardPlan, steps: int) -> list[Assignment]:
+        """One assignment after the other, each taken before the next, until there is no room or `steps` are found."""
+        demand = plan.demands[0]
+        if len(plan.demands) == 1 and demand.init is None and demand.exclusive:
+            # Empty cards stay as they are until taken, so their order holds for all steps.
+            ordered = self._candidates(demand, {}, ())
+            number = min(steps, len(ordered) // demand.cards)
+            return [
+                self._granted(demand, ordered[step * demand.cards : (step + 1) * demand.cards])
+                for step in range(number)
+            ]
+        found: list[Assignment] = []
+        while len(found) < steps:
+            assignment = self.assign(plan)
+            if assignment is None:
+                break
+            self.take(assignment)
+            found.append(assignment)
+        return found
 
     def take(self, assignment: Assignment) -> None:
         for position, memory, share, slots, exclusive in assignment.charges:
@@ -386,15 +413,12 @@ class _RowCards:
     def assign(self, plan: CardPlan) -> Assignment | None:
         if len(plan.demands) == 1 and plan.demands[0].init is None:
             chosen = self._choose(plan.demands[0], {}, ())
-            if chosen is None:
-                return None
-            charges, grants = [], []
-            for position in chosen:
-                charge = self._charge(plan.demands[0], position)
-                charges.append(charge)
-                grants.append(self._grant(plan.demands[0], charge))
-            return Assignment(tuple(charges), tuple(grants))
+            return None if chosen is None else self._granted(plan.demands[0], chosen)
         return self._assign_phases(plan)
+
+    def _granted(self, demand: Demand, positions: Sequence[int]) -> Assignment:
+        charges = tuple([self._charge(demand, position) for position in positions])
+        return Assignment(charges, tuple([self._grant(demand, charge) for charge in charges]))
 
     def _assign_phases(self, plan: CardPlan) -> Assignment | None:
         main = [demand for demand in plan.demands if demand.init is None]

@@ -21,75 +21,75 @@ from baton.engine.objects import (
 )
 
 
-class NodeChanged(msgspec.Struct, frozen=True, tag=True):
+class NodeChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A node was added or changed."""
 
     node: Node
 
 
-class NodeRemoved(msgspec.Struct, frozen=True, tag=True):
+class NodeRemoved(msgspec.Struct, frozen=True, tag=True, gc=False):
     name: NodeName
 
 
-class PodChanged(msgspec.Struct, frozen=True, tag=True):
+class PodChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A pod was added or changed."""
 
     pod: Pod
 
 
-class PodRemoved(msgspec.Struct, frozen=True, tag=True):
+class PodRemoved(msgspec.Struct, frozen=True, tag=True, gc=False):
     key: PodKey
 
 
-class GroupChanged(msgspec.Struct, frozen=True, tag=True):
+class GroupChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
     group: PodGroup
 
 
-class GroupRemoved(msgspec.Struct, frozen=True, tag=True):
+class GroupRemoved(msgspec.Struct, frozen=True, tag=True, gc=False):
     key: GroupKey
 
 
-class QueueChanged(msgspec.Struct, frozen=True, tag=True):
+class QueueChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
     queue: Queue
 
 
-class QueueRemoved(msgspec.Struct, frozen=True, tag=True):
+class QueueRemoved(msgspec.Struct, frozen=True, tag=True, gc=False):
     name: QueueName
 
 
-class QuotaChanged(msgspec.Struct, frozen=True, tag=True):
+class QuotaChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
     quota: Quota
 
 
-class QuotaRemoved(msgspec.Struct, frozen=True, tag=True):
+class QuotaRemoved(msgspec.Struct, frozen=True, tag=True, gc=False):
     namespace: str
     name: str
 
 
-class BudgetChanged(msgspec.Struct, frozen=True, tag=True):
+class BudgetChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
     budget: Budget
 
 
-class BudgetRemoved(msgspec.Struct, frozen=True, tag=True):
+class BudgetRemoved(msgspec.Struct, frozen=True, tag=True, gc=False):
     namespace: str
     name: str
 
 
-class NamespaceChanged(msgspec.Struct, frozen=True, tag=True):
+class NamespaceChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
     namespace: Namespace
 
 
-class NamespaceRemoved(msgspec.Struct, frozen=True, tag=True):
+class NamespaceRemoved(msgspec.Struct, frozen=True, tag=True, gc=False):
     name: str
 
 
-class BindFailed(msgspec.Struct, frozen=True, tag=True):
+class BindFailed(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A binding of an earlier plan was refused; the pod is pending again and gives its room back."""
 
     key: PodKey
 
 
-class EvictFailed(msgspec.Struct, frozen=True, tag=True):
+class EvictFailed(msgspec.Struct, frozen=True, tag=True, gc=False):
     """An eviction of an earlier plan was refused; the pod runs on."""
 
     key: PodKey

@@ -263,18 +263,19 @@ class NodeView:
         self.size = table.count if rows is None else len(rows)
         self._used = used
         self._card_usage = card_usage
-        self._columns: dict[int, Array] = {}
+        self._columns: dict[int, tuple[Array, Array]] = {}
         self._used_columns: dict[int, Array] = {}
         self._allocatable_columns: dict[int, Array] = {}
         self.memo: dict[object, Array] = {}
         """Results that more than one reader of this view needs."""
 
     def column(self, array: Array) -> Array:
-        """Any whole array of the table or the ledger, for these rows; read once per view."""
+        """Any array of the table or the ledger, for these rows; read once per view."""
         known = self._columns.get(id(array))
         if known is None:
-            known = self._columns[id(array)] = self._rows_of(array)
-        return known
+            # The array is kept too: a number that a dead array had would otherwise soon be another's.
+            known = self._columns[id(array)] = (array, self._rows_of(array))
+        return known[1]
 
     def _rows_of(self, array: Array) -> Array:
         if self.rows is None:

@@ -1,9 +1,10 @@
 """What the engine is told about: nodes, cards, pods, groups, queues, quotas and budgets.
 
-These are our own frozen values, not Kubernetes JSON: an adapter translates once, and the engine, the simulator and
-a test literal share one vocabulary. Collections are tuples, so that a `PodSpec` can be hashed and equal specs of
-thousands of pods are kept once. Units: `cpu` in milli-cores, `memory` in bytes, every other resource in pieces; card
-memory in MiB; a card's computing power in thousandths (`share_milli`, 1000 = the whole card).
+These are our own frozen values, not Kubernetes JSON: an adapter translates once, and the engine, the simulator and a
+test literal share one vocabulary. They hold no cycles, so the collector need not look at them. Collections are
+tuples, so that a `PodSpec` can be hashed and equal specs of thousands of pods are kept once. Units: `cpu` in
+milli-cores, `memory` in bytes, every other resource in pieces; card memory in MiB; a card's computing power in
+thousandths (`share_milli`, 1000 = the whole card).
 """
 
 from enum import StrEnum
@@ -37,7 +38,7 @@ ALL_KINDS = tuple(CardKind)
 KIND_BIT = {kind: 1 << position for position, kind in enumerate(CardKind)}
 
 
-class Card(msgspec.Struct, frozen=True, kw_only=True):
+class Card(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One physical card, or one MIG instance (`fixed`: whoever gets it gets all of it)."""
 
     id: CardId
@@ -61,13 +62,13 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     power_percent: float = 0.0
 
 
-class Taint(msgspec.Struct, frozen=True):
+class Taint(msgspec.Struct, frozen=True, gc=False):
     key: str
     value: str = ""
     effect: str = "NoSchedule"
 
 
-class Toleration(msgspec.Struct, frozen=True, kw_only=True):
+class Toleration(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     key: str = ""
     operator: str = "Equal"
     value: str = ""
@@ -83,7 +84,7 @@ class Toleration(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.key) and self.value == taint.value
 
 
-class Requirement(msgspec.Struct, frozen=True):
+class Requirement(msgspec.Struct, frozen=True, gc=False):
     """One match expression: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
 
     key: str
@@ -91,19 +92,19 @@ class Requirement(msgspec.Struct, frozen=True):
     values: tuple[str, ...] = ()
 
 
-class NodeTerm(msgspec.Struct, frozen=True):
+class NodeTerm(msgspec.Struct, frozen=True, gc=False):
     """All expressions hold; `names` is the metadata.name field selector."""
 
     expressions: tuple[Requirement, ...] = ()
     names: tuple[str, ...] = ()
 
 
-class PreferredNodeTerm(msgspec.Struct, frozen=True):
+class PreferredNodeTerm(msgspec.Struct, frozen=True, gc=False):
     weight: int
     term: NodeTerm
 
 
-class LabelSelector(msgspec.Struct, frozen=True):
+class LabelSelector(msgspec.Struct, frozen=True, gc=False):
     """Selects every object when empty, as in Kubernetes."""
 
     labels: Pairs = ()
@@ -118,7 +119,7 @@ class LabelSelector(msgspec.Struct, frozen=True):
         return (*(key for key, _ in self.labels), *(item.key for item in self.expressions))
 
 
-class AffinityTerm(msgspec.Struct, frozen=True, kw_only=True):
+class AffinityTerm(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Pods near or away from the pods that `selector` selects. No namespaces at all means the pod's own."""
 
     selector: LabelSelector
@@ -127,12 +128,12 @@ class AffinityTerm(msgspec.Struct, frozen=True, kw_only=True):
     namespace_selector: LabelSelector | None = None
 
 
-class PreferredAffinityTerm(msgspec.Struct, frozen=True):
+class PreferredAffinityTerm(msgspec.Struct, frozen=True, gc=False):
     weight: int
     term: AffinityTerm
 
 
-class SpreadConstraint(msgspec.Struct, frozen=True, kw_only=True):
+class SpreadConstraint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     selector: LabelSelector
     topology_key: str
     max_skew: int = 1
@@ -140,7 +141,7 @@ class SpreadConstraint(msgspec.Struct, frozen=True, kw_only=True):
     min_domains: int = 1
 
 
-class CardRequest(msgspec.Struct, frozen=True, kw_only=True):
+class CardRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one container asks of each of `count` distinct cards.
 
     Memory and percentage both zero mean: all the memory of a `vgpu` card, none of any other. `share_milli` is the part
@@ -161,14 +162,14 @@ class ContainerRole(StrEnum):
     """An init container that keeps running: restartPolicy Always."""
 
 
-class Container(msgspec.Struct, frozen=True, kw_only=True):
+class Container(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: str = "main"
     requests: Amounts = ()
     cards: tuple[CardRequest, ...] = ()
     role: ContainerRole = ContainerRole.APP
 
 
-class CardRules(msgspec.Struct, frozen=True, kw_only=True):
+class CardRules(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Which cards a pod may use, and beside whom."""
 
     models: tuple[str, ...] = ()
@@ -187,7 +188,7 @@ class CardRules(msgspec.Struct, frozen=True, kw_only=True):
     """Two pods of one group never share a card."""
 
 
-class PodSpec(msgspec.Struct, frozen=True, kw_only=True):
+class PodSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Everything that decides where a pod may go; equal specs are kept once."""
 
     containers: tuple[Container, ...] = ()
@@ -219,7 +220,7 @@ class PodPhase(StrEnum):
     UNKNOWN = "Unknown"
 
 
-class CardGrant(msgspec.Struct, frozen=True):
+class CardGrant(msgspec.Struct, frozen=True, gc=False):
     """One card of one container, with what was charged for it."""
 
     container: str
@@ -229,7 +230,7 @@ class CardGrant(msgspec.Struct, frozen=True):
     share_milli: int
 
 
-class Pod(msgspec.Struct, frozen=True, kw_only=True):
+class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A pod as the cluster knows it. `key` is `namespace/name`."""
 
     key: PodKey
@@ -268,7 +269,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
         return self.key.partition("/")[2]
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: NodeName
     allocatable: Amounts
     cards: tuple[Card, ...] = ()
@@ -290,7 +291,7 @@ class GroupPhase(StrEnum):
     COMPLETED = "Completed"
 
 
-class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
+class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job in the scheduler's eyes: the pods that start together."""
 
     key: GroupKey
@@ -325,7 +326,7 @@ class QueueState(StrEnum):
     UNKNOWN = "Unknown"
 
 
-class Queue(msgspec.Struct, frozen=True, kw_only=True):
+class Queue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: QueueName
     weight: int = 1
     capability: Amounts = ()
@@ -347,7 +348,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     hierarchy_weights: str = ""
 
 
-class Quota(msgspec.Struct, frozen=True, kw_only=True):
+class Quota(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A namespace's ResourceQuota: hard limits and what is used, by resource name as requested."""
 
     namespace: str
@@ -356,7 +357,7 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     used: Amounts = ()
 
 
-class Budget(msgspec.Struct, frozen=True, kw_only=True):
+class Budget(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A PodDisruptionBudget, with the number of disruptions it still allows."""
 
     namespace: str
@@ -365,7 +366,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     disruptions_allowed: int
 
 
-class Namespace(msgspec.Struct, frozen=True, kw_only=True):
+class Namespace(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: str
     labels: Pairs = ()
     weight: int = 1

@@ -6,7 +6,7 @@ from baton.engine.objects import CardGrant, GroupKey, GroupPhase, NodeName, PodK
 from baton.engine.verdicts import Verdict
 
 
-class Binding(msgspec.Struct, frozen=True):
+class Binding(msgspec.Struct, frozen=True, gc=False):
     """Put the pod on the node, with these cards."""
 
     pod: PodKey
@@ -14,7 +14,7 @@ class Binding(msgspec.Struct, frozen=True):
     cards: tuple[CardGrant, ...] = ()
 
 
-class Eviction(msgspec.Struct, frozen=True):
+class Eviction(msgspec.Struct, frozen=True, gc=False):
     pod: PodKey
     node: NodeName
     reason: str
@@ -22,19 +22,19 @@ class Eviction(msgspec.Struct, frozen=True):
     """Whom it makes room for."""
 
 
-class Nomination(msgspec.Struct, frozen=True):
+class Nomination(msgspec.Struct, frozen=True, gc=False):
     """The pod will go to this node once evicted pods are gone."""
 
     pod: PodKey
     node: NodeName
 
 
-class PhaseChange(msgspec.Struct, frozen=True):
+class PhaseChange(msgspec.Struct, frozen=True, gc=False):
     group: GroupKey
     phase: GroupPhase
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Plan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     now_s: float
     bindings: tuple[Binding, ...] = ()
     evictions: tuple[Eviction, ...] = ()

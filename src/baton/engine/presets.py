@@ -1,4 +1,9 @@
-"""Ready-made configurations, in the format of the file, for those who do not want to write one."""
+"""Ready-made configurations, in the format of the file, for those who do not want to write one.
+
+Where queues reclaim, everybody with a say in victims is in one tier: victims are the intersection inside a tier, and a
+tier that finds some is not followed by the next. With the queue plugin in a later tier than gang and conformance, as in
+many published examples, what a queue deserves is never asked about its victims.
+"""
 
 from baton.engine.actions import ACTIONS
 from baton.engine.configuration import Catalogue, Configuration, ConfigurationError, parse
@@ -59,9 +64,9 @@ tiers:
   - name: gang
   - name: conformance
   - name: pdb
-- plugins:
   - name: overcommit
   - name: drf
+    enablePreemptable: false
   - name: capacity
     enableHierarchy: true
   - name: resourcequota
@@ -83,7 +88,6 @@ tiers:
   - name: gang
   - name: conformance
   - name: pdb
-- plugins:
   - name: overcommit
   - name: proportion
   - name: predicates

@@ -296,7 +296,8 @@ class Session:
             self.state.relabel(task, Status.BINDING)
             if task.job is not None:
                 self.touched.add(task.job.key)
-            self.bindings.append(Binding(task.key, table.name(row), ledger.card_grants(row, assignment)))
+            node = table.node(row)
+            self.bindings.append(Binding(task.key, node.name, ledger.card_grants(node.cards, assignment)))
         for task, row in statement.pipelined:
             self.nominations.append(Nomination(task.key, table.name(row)))
             task.nominated = table.name(row)

@@ -191,7 +191,7 @@ class SignatureCache:
     def _look_ahead(self, signature: Signature, task: Task, row: int, judge: Judge) -> None:
         """Score the row as it is and as it will be after each of the next placements."""
         table = self._state.table
-        if row != signature.ahead_row:
+        if signature.ahead_row in signature.trajectories and row != signature.ahead_row:
             # A policy that spreads leaves every trajectory after one step: look less far, until it pays again.
             signature.steps = max(signature.steps // 2, 1)
         else:

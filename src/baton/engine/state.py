@@ -178,6 +178,11 @@ class ClusterState:
         table = self.table
         before, from_row = task.status, task.row
         request = task.needs.request
+        if from_row < 0 and row < 0:
+            task.status = status
+            if task.job is not None and before is not status:
+                self._recount(task.job, task, before, status)
+            return
         leaves_row = from_row >= 0 and (row != from_row or before not in ON_NODE)
         if leaves_row:
             self.placed.remove(task)
@@ -275,7 +280,9 @@ class ClusterState:
         for task in self.table.tasks[row].values():
             holding = self.ledger.holders.get(task.key)
             if holding is not None and not task.pod.cards:
-                task.pod = _with_cards(task.pod, self.ledger.card_grants(row, holding.assignment))
+                task.pod = _with_cards(
+                    task.pod, self.ledger.card_grants(self.table.node(row).cards, holding.assignment)
+                )
 
     def _settle_on(self, task: Task, status: Status, row: int) -> None:
         """Put a task that already runs on the row, with its granted cards or, when none are known, with any."""
@@ -488,6 +495,7 @@ class ClusterState:
         """Parents, children and all sums, after the tree changed."""
         for share in self.queues.values():
             share.children = {}
+            share.line = None
             share.allocated = self.resources.zeros()
             share.requested = self.resources.zeros()
         for share in self.queues.values():

@@ -23,7 +23,7 @@ class Cause(StrEnum):
     PIPELINED = "pipelined"
 
 
-class NodeReason(msgspec.Struct, frozen=True):
+class NodeReason(msgspec.Struct, frozen=True, gc=False):
     """A predicate and how many nodes it turned down; each node counts once, under its first failing predicate."""
 
     reason: str
@@ -31,14 +31,14 @@ class NodeReason(msgspec.Struct, frozen=True):
     resolvable: bool = True
 
 
-class NearestFit(msgspec.Struct, frozen=True):
+class NearestFit(msgspec.Struct, frozen=True, gc=False):
     """The node that misses least."""
 
     node: NodeName
     missing: tuple[str, ...]
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Why a job waits, told for the task that is stuck."""
 
     group: GroupKey

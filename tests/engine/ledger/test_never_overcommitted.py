@@ -57,9 +57,10 @@ def _plans(chance: random.Random) -> list[CardPlan]:
     return plans
 
 
-def _ledger(chance: random.Random) -> CardLedger:
+def _ledger(chance: random.Random) -> tuple[CardLedger, list[tuple[Card, ...]]]:
     ledger = CardLedger()
     ledger.grow(ROWS)
+    machines = []
     for row in range(ROWS):
         cards = tuple(
             Card(
@@ -72,7 +73,8 @@ def _ledger(chance: random.Random) -> CardLedger:
             for position in range(chance.choice((1, 2, 4, 8)))
         )
         ledger.set_cards(row, cards)
-    return ledger
+        machines.append(cards)
+    return ledger, machines
 
 
 def _check_row(ledger: CardLedger, row: int) -> None:
@@ -98,7 +100,8 @@ def _check_all(ledger: CardLedger) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_no_interleaving_overcommits_a_card(seed: int) -> None:
     chance = random.Random(seed)
-    plans, ledger = _plans(chance), _ledger(chance)
+    plans = _plans(chance)
+    ledger, _ = _ledger(chance)
     transaction: tuple[int, Array, dict[PodKey, Holding]] | None = None
     serial = 0
     done = 0
@@ -145,12 +148,13 @@ def test_no_interleaving_overcommits_a_card(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_what_a_pod_holds_is_the_same_after_a_rebuild_from_its_grants(seed: int) -> None:
     chance = random.Random(seed)
-    plans, ledger = _plans(chance), _ledger(chance)
+    plans = _plans(chance)
+    ledger, machines = _ledger(chance)
     for number in range(300):
         plan, row = chance.choice(plans), chance.randrange(ROWS)
         assignment = ledger.pick(row, plan, BOTH, order="binpack")
         if assignment is None:
             continue
-        grants = ledger.card_grants(row, assignment)
+        grants = ledger.card_grants(machines[row], assignment)
         assert sorted(ledger.assignment_of(row, grants, plan).charges) == sorted(assignment.charges)
         ledger.charge(PodKey(f"p{number}"), row, assignment)

@@ -1,30 +1,18 @@
 """A policy of one's own is one short file."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from baton.engine.engine import Engine
 from baton.engine.events import NodeChanged, PodChanged, QueueChanged
+from baton.engine.plan import Plan
 from baton.engine.policies import PolicyError, catalogue
 from baton.engine.presets import configured
 from tests.engine.clusters import node, pod, queue
 
-NIGHT_OWLS = '''
-from baton.engine.plugin import NoArguments, PerNode
-
-
-class QuietRacks(PerNode[NoArguments]):
-    """Prefer nodes in quiet racks, and keep away from racks under repair."""
-
-    name = "quiet-racks"
-
-    def fits(self, task, node):
-        return "is in a rack under repair" if ("rack", "broken") in node.labels else None
-
-    def rate(self, task, node):
-        return 100.0 if ("rack", "quiet") in node.labels else 0.0
-'''
+DOCS = Path(__file__).parents[3] / "docs" / "engine.md"
 CONF = """
 actions: "allocate"
 tiers:
@@ -34,9 +22,23 @@ tiers:
 """
 
 
+def documented(word: str) -> str:
+    """The Python example of the documentation that has this word in it."""
+    blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    return str(next(block for block in blocks if word in block))
+
+
+def test_the_first_example_of_the_documentation_runs() -> None:
+    names: dict[str, object] = {}
+    exec(documented("engine.schedule(now_s=0.0)"), names)
+    plan = names["plan"]
+    assert isinstance(plan, Plan)
+    assert [binding.cards[0].card for binding in plan.bindings] == ["GPU-1"]
+
+
 def test_a_per_node_policy_from_a_file_filters_and_scores(tmp_path: Path) -> None:
     path = tmp_path / "quiet.py"
-    path.write_text(NIGHT_OWLS)
+    path.write_text(documented("QuietRacks"))
     plugins = catalogue([str(path)])
     engine = Engine(configured(CONF, plugins), catalogue=plugins)
     engine.apply(

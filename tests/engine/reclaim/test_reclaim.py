@@ -63,14 +63,6 @@ def test_nothing_is_reclaimed_for_a_gang_that_would_not_fit(conf: str) -> None:
     assert outcome.evicted == set()
 
 
-def test_a_guarantee_is_kept() -> None:
-    both = [queue("mine", deserved={CARDS: 4}), queue("theirs", guarantee={CARDS: 3})]
-    theirs = job("theirs", pods=4, what=CARD, on=["a"] * 4, queue="theirs")
-    mine = job("mine", pods=3, what=CARD, queue="mine")
-    outcome = Cluster(nodes=[node("a", cards=4)], jobs=[theirs, mine], queues=both, conf=CAPACITY).run()
-    assert len(outcome.evicted) == 1
-
-
 def test_a_missing_queue_reclaims_nothing_and_says_so() -> None:
     theirs = job("theirs", pods=1, what=CARD, on=["a"], queue="theirs")
     mine = job("mine", pods=1, what=CARD, queue="nowhere")
@@ -110,3 +102,36 @@ def test_reclaim_settles_and_does_not_go_in_circles() -> None:
     assert sum(evictions) == 2
     assert evictions[-3:] == [0, 0, 0]
     assert cluster.engine.state.queues[QueueName("mine")].allocated.any()
+
+
+ONE_TIER = CAPACITY.replace("- plugins:\n  - name: capacity", "  - name: capacity")
+
+
+@pytest.mark.parametrize("conf", [ONE_TIER, ONE_TIER.replace("capacity", "proportion")], ids=["capacity", "proportion"])
+def test_a_queue_within_what_it_deserves_gives_nothing(conf: str) -> None:
+    """Three queues of four cards: `full` has its two, `greedy` has the other two, `mine` comes and deserves one."""
+    deserved = {"full": 2, "greedy": 1, "mine": 1}
+    queues = [queue(name, deserved={CARDS: number}, weight=number) for name, number in deserved.items()]
+    jobs = [
+        job("full", pods=2, what=CARD, on=["a", "a"], queue="full", priority=0),
+        job("greedy", pods=2, what=CARD, on=["a", "a"], queue="greedy", priority=5),
+        job("mine", what=CARD, queue="mine"),
+    ]
+    outcome = Cluster(nodes=[node("a", cards=4)], jobs=jobs, queues=queues, conf=conf).run()
+    assert len(outcome.evicted) == 1
+    assert next(iter(outcome.evicted)).startswith("greedy")
+
+
+def test_a_guarantee_is_kept_even_above_what_is_deserved() -> None:
+    both = [queue("mine", deserved={CARDS: 4}), queue("theirs", guarantee={CARDS: 3})]
+    theirs = job("theirs", pods=4, what=CARD, on=["a"] * 4, queue="theirs")
+    mine = gang("mine", pods=2, what=CARD, queue="mine")
+    assert Cluster(nodes=[node("a", cards=4)], jobs=[theirs, mine], queues=both, conf=ONE_TIER).run().evicted == set()
+
+
+@pytest.mark.parametrize("preset", ["multi-tenant", "high-performance"])
+def test_presets_ask_the_queues_about_their_victims(preset: str) -> None:
+    from baton.engine.presets import configured
+
+    tiers = [{option.name for option in tier} for tier in configured(preset).tiers]
+    assert any({"gang", "conformance"} <= tier and tier & {"capacity", "proportion"} for tier in tiers)

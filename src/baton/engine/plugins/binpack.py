@@ -10,6 +10,7 @@ from baton.engine.jobs import Task
 from baton.engine.nodes import NodeView
 from baton.engine.plugin import MAX_SCORE, Plugin
 from baton.engine.resources import CPU, MEMORY
+from baton.engine.session import Session
 
 
 class BinpackArguments(msgspec.Struct, frozen=True):
@@ -27,6 +28,9 @@ class BinpackPlugin(Plugin[BinpackArguments]):
     name = "binpack"
     arguments_type = BinpackArguments
     argument_prefixes: ClassVar[dict[str, str]] = {"binpack.resources.": "by_resource"}
+
+    def open(self, session: Session) -> None:
+        self._known: dict[int, int] | None = None
 
     def scores(self, task: Task, nodes: NodeView) -> Floats | None:
         arguments = self.arguments
@@ -47,9 +51,12 @@ class BinpackPlugin(Plugin[BinpackArguments]):
         return total * (MAX_SCORE * arguments.weight / weight_sum)
 
     def _weights(self, nodes: NodeView) -> dict[int, int]:
+        if self._known is not None:
+            return self._known
         position = nodes.table.resources.position
         weights = {CPU: self.arguments.cpu, MEMORY: self.arguments.memory}
         listed = [name.strip() for name in self.arguments.resources.split(",") if name.strip()]
         for name in listed:
             weights[position(name)] = self.arguments.by_resource.get(name, 1)
+        self._known = weights
         return weights

@@ -120,9 +120,13 @@ class CapacityPlugin(Plugin[CapacityArguments]):
         return chosen
 
     def _over(self, name: QueueName, allocated: Vector, reclaimer: Task, victim: Task) -> bool:
+        """What `deserved` does not mention is not limited by it; a queue without any is over in everything."""
         deserved = self._deserved[name]
+        best_effort = not deserved.any()
         relevant = [
-            place for place in reclaimer.needs.charge_places if place != PODS and victim.needs.charge[place] > 0
+            place
+            for place in reclaimer.needs.charge_places
+            if place != PODS and victim.needs.charge[place] > 0 and (best_effort or deserved[place] > 0)
         ]
         over = any(allocated[place] > deserved[place] for place in relevant)
         return over and guaranteed_left(allocated, victim, self._guarantee[name])

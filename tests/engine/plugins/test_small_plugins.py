@@ -1,0 +1,131 @@
+"""Plugins with one idea each: load, node groups, roles together, cooldown, an outside opinion."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from baton.engine.objects import Card, CardId, NodeName, Pod
+from tests.engine.clusters import Cluster, JobLiteral, gang, job, node, pod, queue, spec, vgpu, whole
+
+
+def conf(plugin: str, arguments: str = "", actions: str = "allocate") -> str:
+    return f"""
+actions: "{actions}"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: {plugin}
+    arguments: {{{arguments}}}
+  - name: predicates
+"""
+
+
+def test_usage_passes_over_loaded_nodes_and_prefers_idle_ones() -> None:
+    nodes = [node("hot", cpu_used_percent=95.0), node("warm", cpu_used_percent=50.0), node("idle")]
+    assert Cluster(nodes=nodes, pods=[pod("p")], conf=conf("usage")).run().placed == {"p": "idle"}
+    assert Cluster(nodes=nodes[:1], pods=[pod("p")], conf=conf("usage")).run().placed == {}
+    relaxed = conf("usage", "thresholds: {cpu: 99}")
+    assert Cluster(nodes=nodes[:1], pods=[pod("p")], conf=relaxed).run().placed == {"p": "hot"}
+
+
+def card(name: str, **load: float) -> Card:
+    return Card(id=CardId(name), memory_mib=16_000, slots=10, **load)  # type: ignore[arg-type]
+
+
+def test_usage_chooses_the_idle_card_and_refuses_hot_ones() -> None:
+    nodes = [node("a", card_list=(card("busy", utilisation_percent=90.0), card("calm", utilisation_percent=10.0)))]
+    ask = spec(ask=[vgpu(memory_mib=100)])
+    assert Cluster(nodes=nodes, pods=[pod("p", ask)], conf=conf("usage")).run().cards == {"p": ["calm"]}
+    hot = [node("a", card_list=(card("x", temperature_c=95.0),))]
+    assert Cluster(nodes=hot, pods=[pod("p", ask)], conf=conf("usage")).run().placed == {}
+
+
+def test_node_groups_belong_to_queues() -> None:
+    label = "volcano.sh/nodegroup-name"
+    nodes = [node("a"), node("g1", labels={label: "one"}), node("g2", labels={label: "two"})]
+    queues = [
+        queue("free"),
+        queue("one", node_groups=("one",)),
+        queue("not", node_groups=("one", "two"), excluded_node_groups=("one",)),
+    ]
+    jobs = [job(name, queue=name) for name in ("free", "one", "not")]
+    outcome = Cluster(nodes=nodes, jobs=jobs, queues=queues, conf=conf("nodegroup")).run()
+    assert outcome.placed == {"free-0": "a", "one-0": "g1", "not-0": "g2"}
+
+
+def roles(name: str, counts: Mapping[str, int], **group: object) -> JobLiteral:
+    base = job(name, pods=0, min_member=1)
+    members = [
+        pod(f"{name}-{role}-{at}", spec(cpu=4), group=base.group.key, role=role, index=at)
+        for role, count in counts.items()
+        for at in range(count)
+    ]
+    return JobLiteral(msgspec.structs.replace(base.group, **group), tuple(members))
+
+
+def test_task_topology_puts_friends_together_and_strangers_apart() -> None:
+    tensor = roles(
+        "t", {"ps": 2, "worker": 2}, topology_anti_affinity=(("ps",),), topology_affinity=(("ps", "worker"),)
+    )
+    outcome = Cluster(nodes=[node("a", cpu=8), node("b", cpu=8)], jobs=[tensor], conf=conf("task-topology")).run()
+    assert outcome.placed["t-ps-0"] != outcome.placed["t-ps-1"]
+    assert len(outcome.placed) == 4
+
+
+def test_cooldown_protects_a_pod_that_has_just_started() -> None:
+    low = job(
+        "low", what=spec(ask=[whole()]), on=["a"], priority=1, pod_options={"started_s": 100.0, "cooldown_s": 60.0}
+    )
+    high = job("high", what=spec(ask=[whole()]), priority=9)
+    cluster = Cluster(nodes=[node("a", cards=1)], jobs=[low, high], conf=conf("cdp", actions="allocate, preempt"))
+    assert cluster.run(150.0).evicted == set()
+    assert cluster.run(160.0).evicted == {"low-0"}
+
+
+class Opinion:
+    """An extender that dislikes one node and loves another."""
+
+    def turned_down(self, pod: Pod, nodes: Sequence[NodeName]) -> Mapping[NodeName, str]:
+        return {name: "was turned down from outside" for name in nodes if name == "a"}
+
+    def scores(self, pod: Pod, nodes: Sequence[NodeName]) -> Mapping[NodeName, float]:
+        return {NodeName("c"): 50.0}
+
+    def evictable(self, preemptor: Pod, victims: Sequence[Pod]) -> Iterable[Pod] | None:
+        return None
+
+
+def test_an_extender_filters_and_scores_through_its_port() -> None:
+    nodes = [node(name) for name in "abc"]
+    outcome = Cluster(nodes=nodes, pods=[pod("p")], conf=conf("extender"), ports={"extender": Opinion()}).run()
+    assert outcome.placed == {"p": "c"}
+    assert Cluster(nodes=nodes, pods=[pod("p")], conf=conf("extender")).run().placed == {"p": "a"}, (
+        "no port, no opinion"
+    )
+
+
+def test_roles_have_their_own_minimum() -> None:
+    job_literal = roles("r", {"ps": 1, "worker": 3}, min_member=3, min_role_members=(("ps", 1), ("worker", 2)))
+    tight = Cluster(nodes=[node("a", cpu=8)], jobs=[job_literal]).run()
+    assert tight.placed == {}
+    assert len(Cluster(nodes=[node("a", cpu=12)], jobs=[job_literal]).run().placed) == 3
+    lacking = roles("r", {"worker": 3}, min_member=3, min_role_members=(("ps", 1), ("worker", 2)))
+    assert "lacks pods by role" in Cluster(nodes=[node("a")], jobs=[lacking]).run().verdicts["r"].detail
+
+
+def test_best_effort_pods_are_placed_by_backfill_and_count_for_their_gang() -> None:
+    empty = spec(cpu=0, memory_gib=0)
+    assert set(Cluster(nodes=[node("a")], jobs=[gang("b", pods=2, what=empty)]).run().placed) == {"b-0", "b-1"}
+
+
+def test_a_node_that_fails_gives_its_pods_cards_back_when_it_returns() -> None:
+    from baton.engine.events import NodeChanged, NodeRemoved
+    from tests.engine.clusters import running
+
+    home = node("a", cards=1)
+    cluster = Cluster(nodes=[home], pods=[running("r", "a", spec(ask=[whole()])), pod("p", spec(ask=[whole()]))])
+    cluster.apply(NodeRemoved(NodeName("a")))
+    assert cluster.run().placed == {}
+    cluster.apply(NodeChanged(home))
+    assert cluster.run(1.0).placed == {}, "the pod is still bound to the node, so its card is taken"
