@@ -1,8 +1,9 @@
 """Philly jobs on 450 GPUs: six policies against the shortest-job-first oracle.
 
-BATON_TRACES names the directory with the public traces; it must hold `philly/philly.csv.gz`. BATON_BENCH_JOBS takes
-only the first jobs for a quick look. The trace has no priorities: `priority` sees classes drawn by the job's name (one
-job in ten high, three normal, the rest low). Decisions are five minutes apart; a stopped job pays a minute to go on.
+BATON_TRACES names the directory with the public traces; it must hold `philly/philly.csv.gz`. BATON_BENCH_THIN=8 takes
+every eighth job and an eighth of the cards for a quick look. The trace has no priorities: `priority` sees classes drawn
+by the job's name (one job in ten high, three normal, the rest low). Decisions are five minutes apart; a stopped job
+pays a minute to go on.
 """
 
 import os
@@ -34,16 +35,11 @@ def with_priority(job: TraceJob) -> TraceJob:
     return msgspec.structs.replace(job, priority=2 if drawn == 0 else 1 if drawn <= 3 else 0)
 
 
-def measure(jobs: tuple[TraceJob, ...], policy: str) -> Summary:
+def measure(shared: tuple[tuple[TraceJob, ...], int], policy: str) -> Summary:
     """One policy on the whole trace."""
-    nodes = [engine_node(node, 1) for node in uniform_cluster(_GPUS)]
+    jobs, gpus = shared
+    nodes = [engine_node(node, 1) for node in uniform_cluster(gpus)]
     return Replay(jobs, nodes, POLICIES[policy], _SETTINGS).run()
-
-
-def philly(path: Path) -> tuple[TraceJob, ...]:
-    """The jobs of the trace, with priorities."""
-    most = int(os.environ["BATON_BENCH_JOBS"]) if "BATON_BENCH_JOBS" in os.environ else None
-    return tuple(with_priority(job) for job in read_jobs(path).jobs[:most])
 
 
 _COLUMNS = (
@@ -90,10 +86,11 @@ def run() -> None:
     if "BATON_TRACES" not in os.environ or not path.is_file():
         print(f"skipped: {path} is not there; set BATON_TRACES to the directory of the public traces")
         return
-    jobs = philly(path)
+    thin = int(os.environ.get("BATON_BENCH_THIN", "1"))
+    jobs, gpus = tuple(with_priority(job) for job in read_jobs(path).jobs[::thin]), _GPUS // thin
     with progress_bar("policies") as progress:
-        summaries = in_parallel(measure, jobs, list(POLICIES), progress=progress)
-    print(f"{len(jobs):,} jobs on {_GPUS} GPUs; JCT of the oracle is 1")
+        summaries = in_parallel(measure, (jobs, gpus), list(POLICIES), progress=progress)
+    print(f"{len(jobs):,} jobs on {gpus} GPUs; JCT of the oracle is 1")
     print("\n".join(table(summaries)))
     by_name = {summary.policy: summary for summary in summaries}
     best = min(by_name["sjf-predicted"].jct_s.mean, by_name["las"].jct_s.mean) / by_name[_ORACLE].jct_s.mean

@@ -347,7 +347,7 @@ class Replay:
         self._note()
 
     def _worth_asking(self) -> bool:
-        """Whether anything that waits could move: a free card, no need of one, or somebody running who counts for less."""
+        """Whether anything that waits could move: a free card, no need of one, or somebody who counts for less."""
         if self._room_changed or self.books.held_milli < self.books.capacity_milli:
             return True
         if any(not self.runs[key].job.cards for key in self._lines.seen):
