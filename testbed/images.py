@@ -45,6 +45,8 @@ _PYTHON_LEAVE_OUT = re.compile(
 )
 _CUDA_DISTRIBUTIONS = ("cuda-bindings", "cuda-pathfinder")
 _PACKAGES_AT = "opt/python"
+# Programs open these by name at run time, so no list of linked libraries mentions them.
+_OPENED_BY_NAME = ("libdl.so.2", "libpthread.so.0", "librt.so.1", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6")
 
 
 @dataclass
@@ -149,7 +151,14 @@ def _shared_libraries(binaries: Iterable[Path]) -> list[tuple[Path, str]]:
     named = dict(re.findall(r"^\s*(\S+) => (/\S+) \(0x", said, re.MULTILINE))
     if "libc.so.6" not in named:
         raise BedError("the workload image needs a Python that is linked with glibc; run the bed with such a one")
-    home = str(Path(named["libc.so.6"]).parent).lstrip("/")
+    beside = Path(named["libc.so.6"]).parent
+    for name in _OPENED_BY_NAME:
+        found = next(
+            (folder / name for folder in (beside, Path("/usr", *beside.parts[1:])) if (folder / name).exists()), None
+        )
+        if found is not None:
+            named.setdefault(name, str(found))
+    home = str(beside).lstrip("/")
     libraries = [(Path(source).resolve(), f"{home}/{name}") for name, source in named.items()]
     loaders = set(re.findall(r"^\s*(/\S+) \(0x", said, re.MULTILINE))
     return libraries + [(Path(loader).resolve(), loader.lstrip("/")) for loader in sorted(loaders)]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed import cgroups, network
-from testbed.api import Api, ApiError
+from testbed.api import ApiError
 from testbed.controlplane import ControlPlane
 from testbed.errors import BedError
 from testbed.images import PAUSE, archive
@@ -73,7 +73,6 @@ class Node:
         self._programs = programs
         self._directory = record.directory / "nodes" / self.name
         self._logs = record.directory / "logs"
-        self._api: Api = plane.admin_api()
         self.init = Component(
             f"{self.name} init",
             [sys.executable, "-I", "-S", str(Path(__file__).with_name("node_init.py")), *self._init_words()],
@@ -268,7 +267,7 @@ class Node:
             connection.request("GET", "/healthz")
             if connection.getresponse().status != 200:
                 return False
-            node = self._api.get(f"/api/v1/nodes/{self.name}")
+            node = self._plane.api.get(f"/api/v1/nodes/{self.name}")
         except (OSError, http.client.HTTPException, ApiError):
             return False
         finally:

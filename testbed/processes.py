@@ -90,7 +90,8 @@ class Component:
     """One program of a bed, with its fault levers.
 
     `enter` is put before the program's words to run it inside a node; such a program is the child of the process that
-    we started, and it is the program that is signalled. `is_ready` looks once and does not raise.
+    we started, and it is the program that is signalled. `prepare` runs before each start; `is_ready` looks once and
+    does not raise.
     """
 
     name: str
@@ -98,6 +99,7 @@ class Component:
     bed_id: str
     log: Path
     is_ready: Callable[[], bool] = lambda: True
+    prepare: Callable[[], None] = lambda: None
     environment: Mapping[str, str] = field(default_factory=dict)
     enter: Sequence[str] = ()
     ready_timeout_s: float = 60.0
@@ -109,6 +111,7 @@ class Component:
         """Start the program; it must not be running."""
         if self.is_running:
             raise BedError(f"{self.name} is running already; kill or restart it")
+        self.prepare()
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
