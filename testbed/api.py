@@ -114,8 +114,10 @@ class Api:
         return True
 
 
-def answers_200(url: str, authority: Path, credentials: tuple[Path, Path] | None = None) -> bool:
-    """Whether an HTTPS server of the bed says that it is well; no answer is a no."""
+def answers_200(
+    url: str, authority: Path, credentials: tuple[Path, Path] | None = None, *, containing: str = ""
+) -> bool:
+    """Whether an HTTPS server of the bed says that it is well, in an answer with these words; no answer is a no."""
     parts = urllib.parse.urlsplit(url)
     assert parts.hostname is not None
     context = ssl.create_default_context(cafile=str(authority))
@@ -123,8 +125,9 @@ def answers_200(url: str, authority: Path, credentials: tuple[Path, Path] | None
         context.load_cert_chain(*credentials)
     connection = http.client.HTTPSConnection(parts.hostname, parts.port or 443, context=context, timeout=5)
     try:
-        connection.request("GET", parts.path)
-        return connection.getresponse().status == 200
+        connection.request("GET", f"{parts.path}?{parts.query}")
+        response = connection.getresponse()
+        return response.status == 200 and containing in response.read().decode(errors="replace")
     except (OSError, http.client.HTTPException):
         return False
     finally:

@@ -122,6 +122,11 @@ class ControlPlane:
             "tls-cert-file": certificate,
             "tls-private-key-file": key,
             "client-ca-file": trust,
+            "requestheader-client-ca-file": trust,
+            "requestheader-allowed-names": "front-proxy-client",
+            "requestheader-username-headers": "X-Remote-User",
+            "requestheader-group-headers": "X-Remote-Group",
+            "requestheader-extra-headers-prefix": "X-Remote-Extra-",
             "authorization-mode": "Node,RBAC",
             "enable-admission-plugins": "NodeRestriction",
             "allow-privileged": "true",
@@ -147,7 +152,11 @@ class ControlPlane:
         )
 
     def controller_manager(self) -> Component:
-        """kube-controller-manager with all its controllers."""
+        """kube-controller-manager with all its controllers.
+
+        It answers as healthy before its controllers are made, and ends when the API server fails it meanwhile; it is
+        ready when it names its controllers among the healthy.
+        """
         kubeconfig = str(self.user_kubeconfig("system:kube-controller-manager"))
         flags = {
             **self._listening(CONTROLLER_MANAGER_PORT, "kube-controller-manager"),
@@ -166,7 +175,7 @@ class ControlPlane:
             _words(self.programs / "kube-controller-manager", flags),
             self.record.id,
             self.logs / "kube-controller-manager.log",
-            is_ready=lambda: self._is_healthy(CONTROLLER_MANAGER_PORT),
+            is_ready=lambda: self._is_healthy(CONTROLLER_MANAGER_PORT, "]job-controller ok"),
         )
 
     def scheduler(self, config: Mapping[str, Any] | None) -> Component:
@@ -210,8 +219,9 @@ class ControlPlane:
             "tls-private-key-file": key,
         }
 
-    def _is_healthy(self, port: int) -> bool:
-        return answers_200(f"https://{self.record.loopback_address}:{port}/healthz", self.pki.certificate)
+    def _is_healthy(self, port: int, containing: str = "") -> bool:
+        url = f"https://{self.record.loopback_address}:{port}/healthz?verbose"
+        return answers_200(url, self.pki.certificate, containing=containing)
 
 
 def _require_free(host: str, port: int, program: str) -> None:
