@@ -29,7 +29,7 @@ from testbed.faults import Proxy
 from testbed.images import BUSYBOX, PAUSE, archive
 from testbed.nodes import Node, is_ready
 from testbed.packages import require_node_packages
-from testbed.processes import Component, wait_until
+from testbed.processes import Component, bed_environment, wait_until
 from testbed.programs import ETCD, KUBERNETES_VERSION, KWOK, kubernetes, locate
 from testbed.teardown import tear_down
 
@@ -186,6 +186,7 @@ class Bed:
         result = subprocess.run(
             [str(self.kubectl_program), f"--kubeconfig={self.kubeconfig}", *words],
             input=stdin,
+            env=bed_environment(self.id),
             capture_output=True,
             text=True,
             timeout=timeout_s,

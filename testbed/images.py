@@ -19,6 +19,7 @@ import sys
 import sysconfig
 import tarfile
 import tempfile
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -45,6 +46,8 @@ _PYTHON_LEAVE_OUT = re.compile(
 )
 _CUDA_DISTRIBUTIONS = ("cuda-bindings", "cuda-pathfinder")
 _PACKAGES_AT = "opt/python"
+# Another checkout may be using an archive of its own; one that nobody has asked for in a week goes.
+_UNUSED_S = 7 * 24 * 3600
 # Programs open these by name at run time, so no list of linked libraries mentions them.
 _OPENED_BY_NAME = ("libdl.so.2", "libpthread.so.0", "librt.so.1", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6")
 
@@ -199,13 +202,14 @@ def archive(name: str) -> Path:
     stem = name.partition("/")[2].replace(":", "-")
     place = cache_dir() / "images" / f"{stem}-{digest}.tar"
     if place.exists():
+        os.utime(place)
         return place
     with exclusive(place.with_name(f"{stem}.lock"), waiting=f"image {name}: another run is making it; waiting"):
         if not place.exists():
             with tempfile.TemporaryDirectory(prefix=f".{stem}.", dir=place.parent) as scratch:
                 _make(name, recipe, Path(scratch)).rename(place)
             for older in place.parent.glob(f"{stem}-*.tar"):
-                if older != place:
+                if time.time() - older.stat().st_mtime > _UNUSED_S:
                     older.unlink()
     return place
 

@@ -8,7 +8,6 @@ even a node that is powered off and on again, finds its state.
 
 import http.client
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -23,7 +22,7 @@ from testbed.controlplane import ControlPlane
 from testbed.errors import BedError
 from testbed.images import PAUSE, archive
 from testbed.packages import CNI_DIRECTORIES
-from testbed.processes import MARK, Component
+from testbed.processes import Component, bed_environment
 from testbed.programs import find_tool
 from testbed.state import BedRecord
 
@@ -213,7 +212,7 @@ class Node:
         """Run a program inside the node and wait for it, as a DaemonSet's pod with the host's namespaces would."""
         return subprocess.run(
             [*self.enter, *argv],
-            env=self._environment(environment),
+            env=bed_environment(self._record.id, environment),
             capture_output=True,
             text=True,
             check=check,
@@ -225,7 +224,7 @@ class Node:
     ) -> "subprocess.Popen[Any]":
         """A program inside the node, with pipes; what comes back is the wrapper around it (see `start_program`)."""
         return subprocess.Popen(
-            [*self.enter, *argv], env=self._environment(environment), start_new_session=True, **settings
+            [*self.enter, *argv], env=bed_environment(self._record.id, environment), start_new_session=True, **settings
         )
 
     def start_program(
@@ -249,9 +248,6 @@ class Node:
         program.start()
         program.wait_ready()
         return program
-
-    def _environment(self, more: Mapping[str, str] | None) -> dict[str, str]:
-        return {**os.environ, **(more or {}), MARK: self._record.id}
 
     def _containerd_answers(self) -> bool:
         with socket.socket(socket.AF_UNIX) as probe:

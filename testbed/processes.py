@@ -22,6 +22,15 @@ MARK = "BATON_TESTBED_BED"
 _POLL_S = 0.02
 
 
+def bed_environment(bed_id: str, more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What the programs of a bed inherit: this process's environment and the mark.
+
+    Without HTTP proxies: Go programs would send what is meant for the bed's own addresses to them.
+    """
+    inherited = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    return {**inherited, **(more or {}), MARK: bed_id}
+
+
 class ProcessKey(NamedTuple):
     """A process that cannot be mistaken for a later one with the same number."""
 
@@ -119,7 +128,7 @@ class Component:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **self.environment, MARK: self.bed_id},
+                env=bed_environment(self.bed_id, self.environment),
                 start_new_session=True,
                 cwd="/",
             )
