@@ -153,8 +153,11 @@ def test_kill_9_of_the_test_process_leaves_nothing(needs_kubelets: None, owned_b
     assert mounts() - before == set()
     assert bed.record.id not in Path("/proc/net/unix").read_text()
     assert not any(bed.record.id in line for line in command_lines())
-    routes = subprocess.run(["ip", "route"], capture_output=True, text=True, check=True).stdout
-    assert f"10.{128 + bed.record.slot}." not in routes
+    network = subprocess.run("ip route; ip link; ip netns", shell=True, capture_output=True, text=True).stdout
+    assert f"10.{128 + bed.record.slot}." not in network
+    assert bed.record.id not in network
+    cgroups = subprocess.run(["find", "/sys/fs/cgroup", "-name", f"*{bed.record.id}*"], capture_output=True, text=True)
+    assert cgroups.stdout == ""
 
 
 def test_kill_9_while_the_bed_is_starting_leaves_nothing(
