@@ -16,6 +16,7 @@ from testbed import state
 from testbed.bed import Bed, BedOptions
 from testbed.errors import BedError
 from testbed.processes import wait_until
+from testbed.programs import kubernetes, locate
 from testbed.state import BedRecord
 from testbed.teardown import collect_garbage, leftovers
 from tests.cluster.manifests import pod
@@ -217,7 +218,7 @@ def test_a_bed_from_the_shell_stays_until_down(tmp_path: Path) -> None:
     def shell(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([sys.executable, "-m", "testbed", *words], capture_output=True, text=True, cwd=ROOT)
 
-    started = shell("up", "--name", name, "--kwok-nodes", "3", "--scheduler")
+    started = shell("up", "--name", name, "--kwok-nodes", "2", "--kwok-resource", "nvidia.com/gpu=8")
     try:
         assert started.returncode == 0, started.stderr
         again = shell("up", "--name", name)
@@ -228,7 +229,16 @@ def test_a_bed_from_the_shell_stays_until_down(tmp_path: Path) -> None:
         (row,) = [row for row in json.loads(shell("status", "-o", "json").stdout) if row["name"] == name]
         assert (row["state"], row["owner"]) == ("up", "nobody (until down)")
         kubeconfig = shell("kubeconfig", "--name", name).stdout.strip()
-        assert "bed" in Path(kubeconfig).read_text()
+        words = [
+            "kubectl",
+            f"--kubeconfig={kubeconfig}",
+            "get",
+            "nodes",
+            "-o",
+            "jsonpath={.items[*].status.allocatable.nvidia\\.com/gpu}",
+        ]
+        words[0] = str(locate(kubernetes()) / "kubectl")
+        assert subprocess.run(words, capture_output=True, text=True).stdout == "8 8"
     finally:
         ended = shell("down", "--name", name)
     assert (ended.returncode, ended.stderr) == (0, "")
