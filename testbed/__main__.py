@@ -1,6 +1,5 @@
 """`python -m testbed`: beds from the shell, and what `make setup` and `make test` need."""
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -13,7 +12,7 @@ from baton.cli.output import Format, FormatOption, command_app, write_data, writ
 from baton.errors import BatonError, UsageError
 from testbed import packages as debian
 from testbed.building import build as build_set
-from testbed.errors import BedError, MissingError
+from testbed.errors import BedError, MissingError, lack_is_failure
 from testbed.programs import (
     ETCD,
     KUBERNETES_VERSION,
@@ -31,11 +30,6 @@ TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 NameOption = Annotated[str, typer.Option("--name", help="Which bed.")]
 VersionOption = Annotated[str, typer.Option("--kubernetes-version", help="Which Kubernetes, as 1.MINOR.PATCH.")]
-
-
-def in_ci() -> bool:
-    """Whether a missing part is a failure and not a reason to skip."""
-    return os.environ.get("CI", "").lower() in {"true", "1"}
 
 
 @app.command()
@@ -82,9 +76,6 @@ def up(
         f"bed {name} is up after {taken_s:.1f} s: {kubelets} kubelets, {kwok_nodes} KWOK nodes\n"
         f"export KUBECONFIG={bed.kubeconfig}\n"
     )
-    # The components outlive this process; leaving without finalisers keeps them from being waited for.
-    sys.stdout.flush()
-    os._exit(0)
 
 
 def _pair(word: str, option: str) -> tuple[str, str]:
@@ -167,7 +158,7 @@ def packages() -> None:
     """Install the Debian packages of real kubelets as root; else one line that says what is missing."""
     if line := debian.install():
         sys.stderr.write(f"testbed: {line}\n")
-        raise typer.Exit(1 if in_ci() else 0)
+        raise typer.Exit(1 if lack_is_failure() else 0)
 
 
 @app.command()
@@ -186,7 +177,7 @@ def build(
         for program_set in wanted:
             build_set(program_set)
     except MissingError as error:
-        if in_ci() or sets:
+        if lack_is_failure() or sets:
             raise
         sys.stderr.write(f"testbed: {error}; the tests on a real Kubernetes are skipped\n")
 

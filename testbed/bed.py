@@ -8,6 +8,8 @@ ends with its owner, whatever happens. Anything that fails on the way up tears d
 """
 
 import contextlib
+import functools
+import http.client
 import os
 import secrets
 import subprocess
@@ -238,7 +240,7 @@ class Bed:
             (f"{where}/serviceaccounts", {"metadata": {"name": "default"}}),
             (f"{where}/configmaps", {"metadata": {"name": "kube-root-ca.crt"}, "data": trust}),
         ):
-            self.wait_for(lambda path=path, body=body: self._create_if_absent(path, body), f"{path} to accept objects")  # type: ignore[misc]
+            self.wait_for(functools.partial(self._create_if_absent, path, body), f"{path} to accept objects")
 
     def _create_if_absent(self, path: str, body: Object) -> bool:
         try:
@@ -320,7 +322,7 @@ class Bed:
         def holds() -> bool:
             try:
                 return condition()
-            except (OSError, ApiError):
+            except (OSError, http.client.HTTPException, ApiError):
                 return False
 
         began = time.monotonic()

@@ -11,17 +11,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from testbed.bed import Bed, BedOptions
-from testbed.errors import MissingError
+from testbed.errors import MissingError, lack_is_failure
 from testbed.images import BUSYBOX, WORKLOAD
 from testbed.packages import require_node_packages
 from testbed.programs import default_sets, locate
 
 NODE_FIXTURES = frozenset({"kubelet_bed", "needs_kubelets"})
-
-
-def in_ci() -> bool:
-    """Whether a skipped test-bed test is a failure."""
-    return os.environ.get("CI", "").lower() in {"true", "1"}
 
 
 @functools.cache
@@ -63,7 +58,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None] | pytest.TestReport:
     """In CI nothing of the test bed is skipped: such a report becomes a failure that says why."""
     report: pytest.TestReport = yield  # type: ignore[misc, assignment]
-    if report.skipped and in_ci() and item.get_closest_marker("cluster") is not None:
+    if report.skipped and lack_is_failure() and item.get_closest_marker("cluster") is not None:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         report.outcome = "failed"
         report.longrepr = f"a test of the test bed may not be skipped in CI: {reason}"
