@@ -306,7 +306,7 @@ def build(program_set: ProgramSet, *, progress: Progress = say) -> Path:
     if ready_programs_dir():
         raise MissingError(
             f"{', '.join(absent_programs(program_set))} of {program_set.key} is not in {place}, "
-            f"and nothing is compiled into a directory of ready programs; put it there or unset {READY_PROGRAMS_VARIABLE}"
+            f"and nothing is compiled into such a directory; put it there or unset {READY_PROGRAMS_VARIABLE}"
         )
     waiting = f"{program_set.key}: another build is at work; waiting for it"
     with exclusive(place.with_name(f"{place.name}.lock"), waiting=waiting, progress=progress):
