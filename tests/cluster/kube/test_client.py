@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,11 +10,11 @@ import pytest
 from baton.kube import kubeconfig
 from baton.kube.client import Client, Resource
 from baton.kube.election import Election
-from baton.kube.errors import ConflictError, ForbiddenError, GoneError, InvalidError, NotFoundError, UnreachableError
+from baton.kube.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, UnreachableError
 from baton.kube.objects import EVENTS, Metadata, ObjectReference
 from baton.kube.recorder import Recorder
 from baton.kube.reflector import Reflector
-from baton.kube.store import Delta, Key, Store
+from baton.kube.store import Delta, Store
 from testbed.bed import Bed, BedOptions
 
 pytestmark = pytest.mark.cluster
@@ -35,11 +34,11 @@ def client_of(bed: Bed) -> Client:
 
 @contextlib.asynccontextmanager
 async def following(
-    client: Client, namespace: str, **settings: float
+    client: Client, namespace: str, silence_s: float = 90.0
 ) -> AsyncIterator[tuple[Store[ConfigMap], Reflector[ConfigMap]]]:
     """A store that follows the config maps called m-…, leaving out the one that every namespace has."""
     store: Store[ConfigMap] = Store()
-    reflector = Reflector(client, MAPS, store, namespace=namespace, label_selector="of=test", **settings)
+    reflector = Reflector(client, MAPS, store, namespace=namespace, label_selector="of=test", silence_s=silence_s)
     task = asyncio.create_task(reflector.run())
     await asyncio.wait_for(reflector.synced.wait(), 30)
     try:
@@ -115,24 +114,6 @@ async def test_a_store_follows_creations_changes_and_removals(kwok_bed: Bed, kwo
         ]
 
 
-async def test_a_version_that_the_server_has_forgotten_is_gone(kwok_bed: Bed, kwok_namespace: str) -> None:
-    async with client_of(kwok_bed) as client:
-        with pytest.raises(GoneError):
-            async for _ in client.watch(MAPS, kwok_namespace, resource_version="1"):
-                pass
-
-
-async def test_a_forgotten_version_leads_to_a_new_list(kwok_bed: Bed, kwok_namespace: str) -> None:
-    async with client_of(kwok_bed) as client:
-        await create(client, kwok_namespace, "m-1")
-        store: Store[ConfigMap] = Store()
-        reflector = Reflector(client, MAPS, store, namespace=kwok_namespace)
-        reflector._version = "1"  # as after a long time without contact
-        task = asyncio.create_task(reflector.run())
-        await until(lambda: store.get(Key(f"{kwok_namespace}/m-1")) is not None)
-        task.cancel()
-
-
 @pytest.mark.parametrize("fault", ["cut", "mute"])
 async def test_a_broken_connection_loses_nothing(kwok_bed: Bed, kwok_namespace: str, fault: str) -> None:
     proxy, path = kwok_bed.proxy()
@@ -151,13 +132,12 @@ async def test_a_broken_connection_loses_nothing(kwok_bed: Bed, kwok_namespace: 
 
 async def test_a_restarted_api_server_loses_nothing(new_bed: Callable[[BedOptions], Bed]) -> None:
     bed = await asyncio.to_thread(new_bed, BedOptions())
-    async with client_of(bed) as client:
-        async with following(client, "default") as (store, _):
-            await create(client, "default", "m-1")
-            await until(lambda: len(store) == 1)
-            await asyncio.to_thread(bed.api_server.restart)
-            await create(client, "default", "m-2")
-            await until(lambda: len(store) == 2)
+    async with client_of(bed) as client, following(client, "default") as (store, _):
+        await create(client, "default", "m-1")
+        await until(lambda: len(store) == 1)
+        await asyncio.to_thread(bed.api_server.restart)
+        await create(client, "default", "m-2")
+        await until(lambda: len(store) == 2)
 
 
 async def test_one_of_two_candidates_leads_and_the_other_takes_over(kwok_bed: Bed, kwok_namespace: str) -> None:
