@@ -642,14 +642,9 @@ class LockCore:
 
     def _settle_concurrent(self, card: Card, now_s: float, looks: list[float]) -> None:
         """Everybody runs; a client far ahead of its weight pauses until the others have caught up."""
-        weights = {client.weight for client in card.active.values()}
-        if len(weights) > 1:
-            pace_s = max(self.settings.min_quantum_s, card.quantum_s / 10)
-            contenders = [c for c in card.active.values() if policy.eligible(card, c)]
-            least = min((card.vtime_of(client) for client in contenders), default=0.0)
+        pace_s, least = policy.pace(card, self.settings)
+        if pace_s:
             looks.append(now_s + pace_s / 4)
-        else:
-            pace_s, least = 0.0, 0.0
         for client in list(card.holders.values()):
             if pace_s and card.vtime_of(client) - least > pace_s / client.weight:
                 self._drop(client, now_s)
