@@ -127,7 +127,7 @@ class LockCore:
         self._mark(card, now_s)
         client = Client(
             event.client, card, event.pid, event.uid, event.pod, event.namespace, event.tenant, event.extended,
-            event.terms, now_s, vtime=card.vtime, last_active_s=0.0,
+            event.terms, now_s, pod_uid=event.pod_uid, vtime=card.vtime,
         )  # fmt: skip
         client.set_terms(event.terms)
         self.clients[client.id] = client

@@ -86,6 +86,7 @@ class Client:
     extended: bool
     terms: Terms
     joined_s: float
+    pod_uid: str = ""
     name: str = ""
     run: str = ""
     phase: Phase = Phase.IDLE
