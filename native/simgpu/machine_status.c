@@ -105,6 +105,9 @@ static void put_card(writer *out, simgpu_handle *handle, uint32_t index, const s
     put(out, "\"utilization\":%.4f,", simgpu_card_busy_fraction(card, since, 1000000000ULL));
     put(out, "\"health\":\"%s\",\"link_factor\":%g,\"ecc_uncorrectable\":%llu", card->lost ? "lost" : "ok",
         card->link_factor, (unsigned long long)card->ecc_uncorrectable);
+    put(out, ",\"reset_xid\":%u,\"hang_next\":%s", card->reset_xid, card->hang_next ? "true" : "false");
+    put(out, ",\"temperature_c\":%.1f,\"power_w\":%.1f,\"sm_clock_mhz\":%u", card->sensors.temperature_c,
+        simgpu_sensors_power_w(card), simgpu_sensors_sm_clock_mhz(card));
     put_xids(out, card);
     put(out, ",");
     put_processes(out, handle, card);
@@ -125,6 +128,8 @@ SIMGPU_EXPORT long simgpu_status(const char *directory, char *buffer, size_t siz
     }
     put(&out, "{\"directory\":");
     put_text(&out, handle.directory);
+    put(&out, ",\"shape\":");
+    put_text(&out, handle.shared->shape);
     put(&out, ",\"driver_version\":%u,\"driver_name\":", handle.shared->driver_version);
     put_text(&out, handle.shared->driver_name);
     put(&out, ",\"cards\":[");
