@@ -114,6 +114,24 @@ static void put_card(writer *out, simgpu_handle *handle, uint32_t index, const s
     put(out, "}");
 }
 
+/* Everyone attached but the one who asks, whether or not they use a card. */
+static void put_clients(writer *out, simgpu_handle *handle)
+{
+    const char *comma = "";
+    put(out, "\"clients\":[");
+    for (uint32_t slot = 0; slot < SIMGPU_MAX_PROCESSES; slot++) {
+        const simgpu_process *process = &handle->shared->processes[slot];
+        if (slot == handle->slot || !atomic_load(&process->used) ||
+            !simgpu_process_alive(handle, slot, atomic_load(&process->generation)))
+            continue;
+        put(out, "%s{\"pid\":%d,\"name\":", comma, (int)simgpu_process_pid(handle, slot));
+        put_text(out, process->name);
+        put(out, "}");
+        comma = ",";
+    }
+    put(out, "]");
+}
+
 SIMGPU_EXPORT long simgpu_status(const char *directory, char *buffer, size_t size, char *error, size_t error_size)
 {
     simgpu_handle handle;
@@ -140,7 +158,9 @@ SIMGPU_EXPORT long simgpu_status(const char *directory, char *buffer, size_t siz
         put(&out, "%s", index ? "," : "");
         put_card(&out, &handle, index, copy);
     }
-    put(&out, "],\"unsupported\":{");
+    put(&out, "],");
+    put_clients(&out, &handle);
+    put(&out, ",\"unsupported\":{");
     for (uint32_t index = 0; index < SIMGPU_MAX_UNSUPPORTED; index++) {
         const simgpu_unsupported *entry = &handle.shared->unsupported[index];
         if (entry->name[0] == 0)
