@@ -247,9 +247,11 @@ NVML_API nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned lin
     nvmlReturn_t result = link_enter(device, link, &card, &peer);
     if (result != NVML_SUCCESS)
         return result;
-    /* A link to a card that fell off the bus is down at this end too. */
-    *active = peer >= 0 && !session_handle()->shared->cards[peer].lost;
     card_leave(card);
+    /* A link to a card that fell off the bus is down at this end too. */
+    *active = peer >= 0 && card_enter(session_device((uint32_t)peer), &card) == NVML_SUCCESS;
+    if (*active)
+        card_leave(card);
     return NVML_SUCCESS;
 }
 
