@@ -317,6 +317,7 @@ void simgpu_meter_add(simgpu_meter *meter, double at_real_ns, double length_ns, 
 double simgpu_meter_rate(const simgpu_meter *meter, double now_real_ns, double window_ns); /* per ns of the window */
 void simgpu_sensors_start(simgpu_card *card);
 bool simgpu_sensors_in_use(const simgpu_card *card);
+bool simgpu_sensors_too_hot(const simgpu_card *card);
 double simgpu_sensors_power_w(const simgpu_card *card);
 uint32_t simgpu_sensors_sm_clock_mhz(const simgpu_card *card);
 
