@@ -2,8 +2,8 @@
  *
  * All of it is a function of what ran and when, in modelled time: whoever advances a card hands every step to
  * simgpu_telemetry_step, which integrates exactly (the load is constant during a step), so that a reading does not
- * depend on how often anybody looks. Heat and the power reading follow the load like a first-order system. Utilisation, which
- * real tools compare with their own clock, is kept in buckets of real time.
+ * depend on how often anybody looks. Heat and the power reading follow the load like a first-order system.
+ * Utilisation, which real tools compare with their own clock, is kept in buckets of real time.
  */
 #include "machine.h"
 

@@ -11,8 +11,8 @@ enum { UUID_TEXT = 48, BUS_TEXT = 32 };
 static void uuid_text(const simgpu_profile *profile, char text[UUID_TEXT])
 {
     const uint8_t *u = profile->uuid;
-    snprintf(text, UUID_TEXT, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2],
-             u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+    snprintf(text, UUID_TEXT, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
+             u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
 }
 
 void pci_fill(const simgpu_profile *profile, nvmlPciInfo_t *pci)
@@ -175,14 +175,15 @@ NVML_API nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigne
 
 NVML_API nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *serial, unsigned length)
 {
-    WITH_CARD(device, card,
-              result = card->profile.serial[0] ? copy_text(card->profile.serial, serial, length) : NVML_ERROR_NOT_SUPPORTED);
+    WITH_CARD(device, card, const char *known = card->profile.serial;
+              result = *known ? copy_text(known, serial, length) : NVML_ERROR_NOT_SUPPORTED);
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetBoardId(nvmlDevice_t device, unsigned *board)
 {
     NEED(board);
-    WITH_CARD(device, card, *board = card->profile.pci_domain << 16 | card->profile.pci_bus << 8 | card->profile.pci_device);
+    WITH_CARD(device, card, const simgpu_profile *p = &card->profile;
+              *board = p->pci_domain << 16 | p->pci_bus << 8 | p->pci_device);
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetMultiGpuBoard(nvmlDevice_t device, unsigned *multi)

@@ -28,7 +28,9 @@ int main(int count, char **words)
     int word = 3;
     for (; word + 3 < count; word += 3) {
         simgpu_handle handle = {.slot = (uint32_t)atoi(words[word]), .generation = 1};
-        simgpu_op kernel = {.kind = SIMGPU_OP_KERNEL, .demand = atof(words[word + 1]), .work_ns = atof(words[word + 2]) * 1e9};
+        simgpu_op kernel = {.kind = SIMGPU_OP_KERNEL,
+                            .demand = atof(words[word + 1]),
+                            .work_ns = atof(words[word + 2]) * 1e9};
         simgpu_lane_submit(card, simgpu_lane_take(&handle, card), &kernel);
         card->tenants[handle.slot].contexts = 1;
         last_slot = handle.slot > last_slot ? handle.slot : last_slot;
@@ -38,10 +40,13 @@ int main(int count, char **words)
     for (int step = 1; step <= steps; step++)
         simgpu_card_advance(NULL, card, (uint64_t)(end_ns * step / steps));
 
-    printf("{\"temperature_c\":%.9f,\"load\":%.9f,\"energy_mj\":%.6f,\"clock_mhz\":%u,\"power_w\":%.6f,", card->sensors.temperature_c,
-           card->sensors.load, card->sensors.energy_mj, simgpu_sensors_sm_clock_mhz(card), simgpu_sensors_power_w(card));
-    printf("\"busy\":%.6f,\"memory\":%.6f,\"parts\":[", simgpu_card_busy_fraction(card, (uint64_t)real_ns, 1000000000ULL),
-           simgpu_meter_rate(&card->sensors.memory_busy, real_ns, 1e9));
+    const simgpu_sensors *sensors = &card->sensors;
+    printf("{\"temperature_c\":%.9f,\"load\":%.9f,\"energy_mj\":%.6f,", sensors->temperature_c, sensors->load,
+           sensors->energy_mj);
+    printf("\"clock_mhz\":%u,\"power_w\":%.6f,", simgpu_sensors_sm_clock_mhz(card), simgpu_sensors_power_w(card));
+    printf("\"busy\":%.6f,\"memory\":%.6f,\"parts\":[",
+           simgpu_card_busy_fraction(card, (uint64_t)real_ns, 1000000000ULL),
+           simgpu_meter_rate(&sensors->memory_busy, real_ns, 1e9));
     for (uint32_t slot = 0; slot <= last_slot; slot++)
         printf("%s%.6f", slot ? "," : "", simgpu_meter_rate(&card->tenants[slot].used, real_ns, 1e9));
     printf("]}\n");
