@@ -349,3 +349,14 @@ NVML_API nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned 
     NEED(is_mig);
     WITH_CARD(device, card, *is_mig = 0);
 }
+
+/* Driver models are a matter of Windows; NVIDIA's library for Linux has the question and this answer to it. */
+NVML_API nvmlReturn_t nvmlDeviceGetDriverModel_v2(nvmlDevice_t device, unsigned *current, unsigned *pending)
+{
+    WITH_CARD(device, card, result = NVML_ERROR_NOT_SUPPORTED);
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetDriverModel(nvmlDevice_t device, unsigned *current, unsigned *pending)
+{
+    return nvmlDeviceGetDriverModel_v2(device, current, pending);
+}
