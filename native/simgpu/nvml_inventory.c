@@ -77,7 +77,7 @@ static nvmlReturn_t handle_where(bool (*matches)(const simgpu_profile *, const v
     if (result != NVML_SUCCESS)
         return result;
     uint32_t count = session_card_count(), index = 0;
-    while (index < count && !matches(&session_handle()->shared->cards[index].profile, wanted))
+    while (index < count && !matches(session_profile(index), wanted))
         index++;
     session_leave();
     if (index == count)
@@ -159,7 +159,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index)
 NVML_API nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor)
 {
     NEED(minor);
-    WITH_CARD(device, card, *minor = device->index);
+    WITH_CARD(device, card, *minor = device->card);
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned length)
