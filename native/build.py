@@ -32,7 +32,11 @@ class Library:
     exclude: tuple[str, ...] = ()
 
 
-LIBRARIES = (Library("libbaton.so", "hook", libraries=("-ldl",)),)
+# The hook names libdl and libpthread although a new C library has both inside: an older one does not.
+_HOOK_FLAGS = ("-Wl,--version-script=baton.map", "-Wl,-z,nodelete")
+_HOOK_LIBRARIES = ("-Wl,--no-as-needed", "-l:libdl.so.2", "-l:libpthread.so.0", "-Wl,--as-needed")
+
+LIBRARIES = (Library("libbaton.so", "hook", flags=_HOOK_FLAGS, libraries=_HOOK_LIBRARIES),)
 
 
 class BuildError(SystemExit):
