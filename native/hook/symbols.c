@@ -22,7 +22,7 @@ typedef void *dlvsym_function(void *handle, const char *name, const char *versio
 /* Read by the assembly below. */
 __attribute__((visibility("hidden"))) void *baton_libc_dlsym, *baton_libc_dlvsym;
 
-BATON_EXPORT extern char baton_dlsym_base[], baton_dlvsym_base[];
+extern char baton_dlsym_base[], baton_dlvsym_base[];
 
 #define NOT_OURS ((void *)-1)
 
