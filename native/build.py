@@ -23,12 +23,16 @@ _COMMON = ["-std=gnu11", "-O2", "-g1", "-fPIC", "-shared", "-pthread", "-fvisibi
 
 @dataclass(frozen=True)
 class Library:
-    """One shared library: its file name below the output folder, its source folder, and what is special."""
+    """One shared library: its file name below the output folder, its source folder, and what is special.
+
+    `sources` and `exclude` are globs inside the folder; every header there counts as an input.
+    """
 
     output: str
     folder: str
     flags: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ("*.c",)
     exclude: tuple[str, ...] = ()
 
 
@@ -36,7 +40,11 @@ class Library:
 _HOOK_FLAGS = ("-Wl,--version-script=baton.map", "-Wl,-z,nodelete")
 _HOOK_LIBRARIES = ("-Wl,--no-as-needed", "-l:libdl.so.2", "-l:libpthread.so.0", "-Wl,--as-needed")
 
-LIBRARIES = (Library("libbaton.so", "hook", flags=_HOOK_FLAGS, libraries=_HOOK_LIBRARIES),)
+LIBRARIES = (
+    Library("libbaton.so", "hook", flags=_HOOK_FLAGS, libraries=_HOOK_LIBRARIES),
+    Library("simgpu/libcuda.so.1", "simgpu", exclude=("nvml*.c",), flags=("-Wl,-z,nodelete",), libraries=("-lm",)),
+    Library("simgpu/libnvidia-ml.so.1", "simgpu", sources=("machine*.c", "nvml*.c"), libraries=("-lm",)),
+)
 
 
 class BuildError(SystemExit):
@@ -64,7 +72,8 @@ def build(out: Path, sanitize: str = "", only: str = "") -> list[Path]:
 
 def _compile(library: Library, out: Path, sanitize: str) -> Path:
     folder = NATIVE / library.folder
-    sources = sorted(p for p in folder.glob("*.c") if p.name not in library.exclude)
+    excluded = {path for pattern in library.exclude for path in folder.glob(pattern)}
+    sources = sorted({path for pattern in library.sources for path in folder.glob(pattern)} - excluded)
     target = out / library.output
     flags = [*_COMMON, *library.flags]
     if sanitize:

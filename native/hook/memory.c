@@ -109,7 +109,8 @@ CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned flags)
         return REAL(cuMemAllocManaged)(ptr, size, flags);
     if (!charge(&claim, size))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    return settle(&claim, REAL(cuMemAllocManaged)(ptr, size, flags), *ptr);
+    CUresult result = REAL(cuMemAllocManaged)(ptr, size, flags);
+    return settle(&claim, result, *ptr);
 }
 
 /* Pool memory belongs to the device: it outlives the context. */
@@ -122,7 +123,8 @@ CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned flags)
         claim.context = NULL;                                           \
         if (!charge(&claim, size))                                      \
             return CUDA_ERROR_OUT_OF_MEMORY;                            \
-        return settle(&claim, REAL(symbol)(ptr, size, stream), *ptr);   \
+        CUresult result = REAL(symbol)(ptr, size, stream);              \
+        return settle(&claim, result, *ptr);                            \
     }
 
 ALLOC_ASYNC(cuMemAllocAsync)
@@ -147,7 +149,8 @@ static bool claim_pool(struct baton_claim *claim, CUmemoryPool pool)
         claim.context = NULL;                                                              \
         if (!charge(&claim, size))                                                         \
             return CUDA_ERROR_OUT_OF_MEMORY;                                               \
-        return settle(&claim, REAL(symbol)(ptr, size, pool, stream), *ptr);                \
+        CUresult result = REAL(symbol)(ptr, size, pool, stream);                           \
+        return settle(&claim, result, *ptr);                                               \
     }
 
 ALLOC_FROM_POOL(cuMemAllocFromPoolAsync)
@@ -244,7 +247,8 @@ CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *shape)
         return REAL(cuArrayCreate_v2)(array, shape);
     if (!charge(&claim, array_bytes(shape->Width, shape->Height, 1, shape->Format, shape->NumChannels)))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    return settle(&claim, REAL(cuArrayCreate_v2)(array, shape), (uintptr_t)*array);
+    CUresult result = REAL(cuArrayCreate_v2)(array, shape);
+    return settle(&claim, result, (uintptr_t)*array);
 }
 
 CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *shape)
@@ -254,7 +258,8 @@ CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *shape
         return REAL(cuArray3DCreate_v2)(array, shape);
     if (!charge(&claim, shape_bytes(shape, 1)))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    return settle(&claim, REAL(cuArray3DCreate_v2)(array, shape), (uintptr_t)*array);
+    CUresult result = REAL(cuArray3DCreate_v2)(array, shape);
+    return settle(&claim, result, (uintptr_t)*array);
 }
 
 CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned levels)
@@ -264,7 +269,8 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_DESC
         return REAL(cuMipmappedArrayCreate)(array, shape, levels);
     if (!charge(&claim, shape_bytes(shape, levels)))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    return settle(&claim, REAL(cuMipmappedArrayCreate)(array, shape, levels), (uintptr_t)*array);
+    CUresult result = REAL(cuMipmappedArrayCreate)(array, shape, levels);
+    return settle(&claim, result, (uintptr_t)*array);
 }
 
 CUresult cuArrayDestroy(CUarray array)
