@@ -4,12 +4,15 @@ import asyncio
 import contextlib
 import logging
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from baton.cli.output import command_app
 from baton.errors import UsageError
+
+if TYPE_CHECKING:
+    from baton.lock.telemetry import CardInfo, Telemetry
 
 app = command_app()
 
@@ -56,7 +59,7 @@ def lockd(
     from baton.lock.daemon import LockDaemon
     from baton.lock.events import CardId, Mode
     from baton.lock.paths import Paths, default_socket_dir
-    from baton.lock.telemetry import CardInfo, NoTelemetry
+    from baton.lock.telemetry import CardInfo
 
     _set_up_log(as_json=log_json, verbose=verbose)
     chosen = configuration.load(config) if config else configuration.Config()
@@ -81,7 +84,7 @@ def lockd(
     paths = Paths((socket_dir or default_socket_dir()).absolute())
 
     async def serve() -> None:
-        await LockDaemon(paths, daemon_config, NoTelemetry(given), metrics_port).run()
+        await LockDaemon(paths, daemon_config, _telemetry(given), metrics_port).run()
 
     with contextlib.suppress(ImportError):
         import uvloop
@@ -89,6 +92,25 @@ def lockd(
         uvloop.run(serve())
         return
     asyncio.run(serve())
+
+
+def _telemetry(given: "list[CardInfo]") -> "Telemetry":
+    """The cards given by hand, else what NVML tells, else nothing: then clients name the cards."""
+    import structlog
+
+    from baton.errors import UnavailableError
+    from baton.gpu.nvml import NvmlSource
+    from baton.local.telemetry import GpuTelemetry
+    from baton.lock.telemetry import NoTelemetry
+
+    if given:
+        return NoTelemetry(given)
+    try:
+        source = NvmlSource()
+    except UnavailableError as error:
+        structlog.get_logger().warning("no telemetry: sizes and thrashing are judged by what clients say", why=str(error))
+        return NoTelemetry()
+    return GpuTelemetry(source)
 
 
 def _set_up_log(*, as_json: bool, verbose: bool) -> None:

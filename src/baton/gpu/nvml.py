@@ -27,6 +27,8 @@ _MIB = 1 << 20
 _PROCESS_WINDOW_S = 1.0
 _MAX_TIMEOUT_MS = 0xFFFF_FFFE  # the greatest wait that is not NVML's "for ever"
 _NUMA_WORDS = 4
+_LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+"""What one lane of each PCIe generation carries in one direction, after encoding."""
 _SYSFS = Path("/sys/bus/pci/devices")
 
 _SILENT = (
@@ -73,7 +75,7 @@ class NvmlSource:
     @property
     def simulated(self) -> bool:
         """Whether the library is Baton's simulated driver; it says so by a symbol that NVIDIA's has not."""
-        return hasattr(pynvml.nvmlLib, "baton_simgpu_directory")
+        return _is_simulated()
 
     @property
     def silent_cards(self) -> int:
@@ -187,6 +189,10 @@ class _CardGoneError(Exception):
     """The card that was asked does not answer any more."""
 
 
+def _is_simulated() -> bool:
+    return hasattr(pynvml.nvmlLib, "baton_simgpu_directory")
+
+
 def _load(library: Path | None) -> None:
     if library is None:
         return
@@ -257,8 +263,23 @@ def _card(card: CardId, index: int, handle: Any, by_pci: dict[str, CardId]) -> C
         pci_id=pci_id,
         numa_node=_numa_node(handle, pci_id),
         nvlink_peers=_nvlink_peers(handle, by_pci),
+        link_bytes_per_s=_link_bytes_per_s(handle),
         minor=_ask(pynvml.nvmlDeviceGetMinorNumber, handle),
     )
+
+
+def _link_bytes_per_s(handle: Any) -> float | None:
+    generation = _ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle)
+    width = _ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle)
+    if generation not in _LANE_BYTES_PER_S or not width:
+        return None
+    speed = _LANE_BYTES_PER_S[generation] * float(width)
+    if _is_simulated():
+        # A simulated card tells what it models; who measures bytes in real time sees that much faster.
+        scale = pynvml.nvmlLib.baton_simgpu_time_scale
+        scale.restype = ctypes.c_double
+        speed *= float(scale(handle))
+    return speed
 
 
 def _numa_node(handle: Any, pci_id: str) -> int | None:

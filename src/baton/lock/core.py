@@ -17,6 +17,9 @@ from baton.lock.events import CardId, ClientId, Event, Instruction
 from baton.lock.settings import Settings
 from baton.lock.state import Card, Client, Gang, Ledger, Phase, Turn
 
+_REMEMBERED_RUNS = 256
+"""Runs whose accounts are kept after their last process has gone, for the summary of `baton run`."""
+
 
 class LockCore:
     """All cards of one machine and everybody who wants them."""
@@ -27,6 +30,7 @@ class LockCore:
         self.clients: dict[ClientId, Client] = {}
         self.gangs: dict[tuple[int, str], Gang] = {}
         self.departed: dict[str, Ledger] = {}
+        self.runs: dict[str, Ledger] = {}
         self.recalled: dict[ClientId, Ledger] = {}
         self._on = True
         self._mode = settings.mode
@@ -115,6 +119,8 @@ class LockCore:
         card = self.card(event.card, now_s)
         if event.capacity_bytes:
             card.capacity_bytes = event.capacity_bytes
+        if event.link_bytes_per_s:
+            card.link_bytes_per_s = event.link_bytes_per_s
         self._mark(card, now_s)
 
     def _joined(self, event: ev.Joined, now_s: float) -> None:
@@ -306,6 +312,10 @@ class LockCore:
         self.clients.pop(client.id, None)
         card.departed.add(client.ledger)
         self.departed.setdefault(client.tenant, Ledger()).add(client.ledger)
+        if client.run:
+            self.runs.setdefault(client.run, Ledger()).add(client.ledger)
+            if len(self.runs) > _REMEMBERED_RUNS:
+                del self.runs[next(iter(self.runs))]
 
     def _reported(self, event: ev.Reported, now_s: float) -> None:
         client = self._known(event.client, "reported", now_s)

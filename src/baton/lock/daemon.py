@@ -113,7 +113,7 @@ class LockDaemon:
         snapshot = self._snapshots.read()
         for info in self.telemetry.cards():
             self.inventory.append(info.id)
-            self.submit(ev.CardAdded(info.id, info.capacity_bytes))
+            self.submit(ev.CardAdded(info.id, info.capacity_bytes, info.link_bytes_per_s))
         self._restore(snapshot)
         if records is None and earlier:
             self._unknown_until_s = self.now_s() + self.config.settings.holder_grace_s

@@ -11,6 +11,8 @@ class CardInfo(NamedTuple):
 
     id: CardId
     capacity_bytes: int
+    link_bytes_per_s: float = 0.0
+    """How fast paging moves memory over the link; 0 where nobody knows."""
 
 
 class Reading(NamedTuple):
