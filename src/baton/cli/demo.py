@@ -20,7 +20,7 @@ app = command_app()
 
 _PROFILE = "p100-16"
 _TIME_SCALE = 60.0
-_PATIENCE_S = 45.0
+_PATIENCE_S = 35.0
 """Real seconds after which a way that thrashes is stopped and its end estimated."""
 _REFRESH_HZ = 8
 

@@ -9,27 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from baton.cli.output import command_app
+from baton.cli.sizes import parse_size
 from baton.errors import UsageError
 
 if TYPE_CHECKING:
     from baton.lock.telemetry import CardInfo, Telemetry
 
 app = command_app()
-
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
-
-
-def parse_size(text: str, field: str) -> int:
-    """A size in bytes such as 16Gi."""
-    digits = text.rstrip("KMGTi")
-    unit = text[len(digits) :]
-    try:
-        number = float(digits)
-    except ValueError:
-        number = -1.0
-    if unit not in _UNITS or number < 0:
-        raise UsageError(f"{field} is {text!r}, expected a size such as 8Gi or 512Mi")
-    return int(number * _UNITS[unit])
 
 
 @app.command()
@@ -108,7 +94,9 @@ def _telemetry(given: "list[CardInfo]") -> "Telemetry":
     try:
         source = NvmlSource()
     except UnavailableError as error:
-        structlog.get_logger().warning("no telemetry: sizes and thrashing are judged by what clients say", why=str(error))
+        structlog.get_logger().warning(
+            "no telemetry: sizes and thrashing are judged by what clients say", why=str(error)
+        )
         return NoTelemetry()
     return GpuTelemetry(source)
 

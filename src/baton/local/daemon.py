@@ -18,6 +18,7 @@ from baton.errors import UnavailableError
 
 _START_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 5.0
+_OTHER_DAEMON_S = 1.0
 _LOOK_EVERY_S = 0.02
 
 
@@ -43,17 +44,20 @@ def spawn(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env=dict(environment) if environment is not None else None,
+            env={**os.environ, **(environment or {})},
             start_new_session=True,
         )
     deadline = time.monotonic() + _START_TIMEOUT_S
     while not answers(sockets):
-        if process.poll() is not None and not answers(sockets):
-            raise UnavailableError(f"the lock daemon did not start: {_last_line(log)} (log: {log})")
+        if process.poll() is not None:
+            # Beside another daemon that is just starting ours gives way, and that one will answer in a moment.
+            deadline = min(deadline, time.monotonic() + _OTHER_DAEMON_S)
         if time.monotonic() > deadline:
-            process.kill()
-            process.wait()
-            raise UnavailableError(f"the lock daemon did not answer in {_START_TIMEOUT_S:.0f} s (log: {log})")
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+                raise UnavailableError(f"the lock daemon did not answer in {_START_TIMEOUT_S:.0f} s (log: {log})")
+            raise UnavailableError(f"the lock daemon did not start: {_last_line(log)} (log: {log})")
         time.sleep(_LOOK_EVERY_S)
     return process
 

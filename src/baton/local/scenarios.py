@@ -166,7 +166,8 @@ class Scenario:
             stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         self._processes.add(process)
-        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
         progress.started_at = time.monotonic() - self.progress.began
         async for line in process.stdout:
             progress.step = json.loads(line)["step"]

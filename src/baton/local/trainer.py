@@ -4,8 +4,8 @@ The demo and the measurements run it as a program of its own (`python -m baton.l
 is processes that share a GPU. It speaks the CUDA driver API through ctypes, so it takes the same way into the driver,
 and into the hook, as any other program. On a simulated GPU its kernels cost exactly what it asks for.
 
-Times are modelled seconds. The CPU phase is slept in real time divided by the time scale of the simulated machine, so that
-one factor speeds up the whole job. Progress goes to stdout, one JSON object per step.
+Times are modelled seconds. The CPU phase is slept in real time divided by the time scale of the simulated machine, so
+that one factor speeds up the whole job. Progress goes to stdout, one JSON object per step.
 """
 
 import argparse

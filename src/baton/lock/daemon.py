@@ -124,15 +124,17 @@ class LockDaemon:
             self._recall(record)
         if records is not None or not earlier:
             self._journal.write(list(self._records.values()))
-        self._listeners.append(
-            workload_listener(self.paths.sockets / "scheduler.sock", self.sessions, None, self._loop)
-        )
-        for card in list(self.core.cards):
-            self._listen_for(card)
+        # The socket for workloads comes last: who can register can already be controlled, and who waits for
+        # a daemon to start need not wait for two things.
         self._listeners.append(control_listener(self.paths.control, self, 0o660, self._loop))
         if self.rights.gid is not None:
             with contextlib.suppress(PermissionError):
                 os.chown(self.paths.control, -1, self.rights.gid)
+        for card in list(self.core.cards):
+            self._listen_for(card)
+        self._listeners.append(
+            workload_listener(self.paths.sockets / "scheduler.sock", self.sessions, None, self._loop)
+        )
         if self.metrics_port is not None:
             from baton.lock.metrics import LockMetrics, serve
 

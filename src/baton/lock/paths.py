@@ -11,12 +11,16 @@ _LONGEST = 107
 _DEEPEST = len("/gpu/GPU-00000000-0000-0000-0000-000000000000/.new.sock")
 
 
+SYSTEM_SOCKET_DIR = Path("/run/baton/lock")
+"""Where a daemon for all users of the machine serves."""
+
+
 def default_socket_dir() -> Path:
     """The directory that workloads mount, by the rules of the wire protocol."""
     if given := os.environ.get("BATON_SOCKET_DIR"):
         return Path(given)
     if os.getuid() == 0:
-        return Path("/run/baton/lock")
+        return SYSTEM_SOCKET_DIR
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         return Path(runtime) / "baton" / "lock"
     return Path(f"/tmp/baton-{os.getuid()}/lock")
