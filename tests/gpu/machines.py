@@ -11,7 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -65,14 +65,14 @@ class Machine:
             variables["LD_LIBRARY_PATH"] = str(self.library_folder)
         return {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **variables}
 
-    def start_program(self, script: str, **environment: str) -> "subprocess.Popen[str]":
+    def start_program(self, script: str, launcher: Sequence[str] = ()) -> "subprocess.Popen[str]":
         """A Python program with the machine in its environment; the caller talks to it through its pipes."""
         return subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(script)],
+            [*launcher, sys.executable, "-c", textwrap.dedent(script)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**self.environment, **environment},
+            env=self.environment,
         )
 
     def ask(self, script: str, **environment: str) -> Any:
@@ -91,9 +91,9 @@ class Machine:
         """The same for a program that says several things, or waits for one."""
         return self.start_program(_NVML_PRELUDE + textwrap.dedent(script))
 
-    def start_workload(self, script: str) -> "subprocess.Popen[str]":
+    def start_workload(self, script: str, launcher: Sequence[str] = ()) -> "subprocess.Popen[str]":
         """A CUDA program with a context on card 0, `launch(seconds)` for a kernel, and `answer` and `ok`."""
-        return self.start_program(_CUDA_PRELUDE + textwrap.dedent(script))
+        return self.start_program(_CUDA_PRELUDE + textwrap.dedent(script), launcher)
 
     def inject(self, fault: str, card: int = 0, **details: float) -> None:
         simulated.inject(self.directory, card, fault, **details)

@@ -1,5 +1,6 @@
 """What NVML says while CUDA programs run: who they are, what they take, how it adds up, and that it ends with them."""
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +141,19 @@ def test_the_source_samples_a_running_program(machine: Machine) -> None:
         assert process["pid"] == workload.pid
         assert process["memory_mib"] == seen["memory_used_mib"] >= 1024
         assert process["utilisation_percent"] == pytest.approx(100, abs=1)
+
+
+@pytest.mark.parametrize("also_asks_nvml", [False, True])
+def test_a_process_in_a_container_is_known_by_the_hosts_pid(machine: Machine, also_asks_nvml: bool) -> None:
+    """The pid namespace is what matters of a container here; inside it the program is pid 1."""
+    ask = (
+        "import pynvml; pynvml.nvmlInit(); pynvml.nvmlShutdown(); ok(cuda.cuMemAlloc(1))" if also_asks_nvml else "pass"
+    )
+    script = f"import os\n{ask}\nok(launch(1e6))\nanswer(os.getpid())\nsys.stdin.readline()"
+    launcher = ("unshare", "--pid", "--fork", "--kill-child")
+    if subprocess.run([*launcher, "true"], capture_output=True).returncode != 0:
+        pytest.skip("cannot make a pid namespace here")
+    with running(machine.start_workload(script, launcher)) as outer:
+        assert line(outer) == 1
+        inner = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
+        assert list(look(machine)["processes"]) == inner
