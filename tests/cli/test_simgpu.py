@@ -180,6 +180,18 @@ def test_a_process_that_was_killed_does_not_stand_in_the_way(two_t4: Path) -> No
     succeeds(two_t4, "stop")
 
 
+def test_a_machine_of_another_version_can_be_stopped_and_nothing_else(two_t4: Path) -> None:
+    with (two_t4 / "machine").open("r+b") as file:
+        file.seek(8)
+        file.write((9999).to_bytes(4, "little"))
+    for command in (("status",), TWO_T4, ("inject", "ecc")):
+        told = fails(two_t4, *command, code=1)
+        assert "has layout 9999" in told
+        assert told.endswith("stop the machine and start it again\n")
+    succeeds(two_t4, "stop")
+    succeeds(two_t4, *TWO_T4)
+
+
 def test_without_a_command_there_is_help(tmp_path: Path) -> None:
     shown = succeeds(tmp_path)
     assert shown.startswith("Usage: baton simgpu [OPTIONS] COMMAND")
