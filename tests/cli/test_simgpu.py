@@ -167,7 +167,7 @@ def test_stop_is_refused_while_a_process_uses_the_machine(two_t4: Path) -> None:
         assert line(program) == "here"
         told = fails(two_t4, "stop", code=1)
         assert told.startswith(f"baton: process {program.pid} (python")
-        assert told.endswith("end it first, or stop with --force and its cards are lost\n")
+        assert told.endswith("end them first, or stop with --force: they then find their cards lost\n")
         assert told.count("\n") == 1
         succeeds(two_t4, "stop", "--force")
     fails(two_t4, "status", code=3)
