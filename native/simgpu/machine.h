@@ -222,6 +222,7 @@ typedef struct {
     _Atomic uint32_t generation;
     int32_t pid; /* in the process's own pid namespace */
     uint32_t uid;
+    uint64_t pid_namespace; /* inode number of that namespace */
     uint64_t attached_real_ns;
     char name[64];
 } simgpu_process;

@@ -10,7 +10,7 @@ import pytest
 from baton.gpu.cards import Severity
 from baton.gpu.xids import XIDS
 from tests.gpu import machines
-from tests.gpu.machines import Machine, line, tell
+from tests.gpu.machines import Machine, line, running, tell, until
 
 HOUR_MS = 3_600_000
 
@@ -39,12 +39,9 @@ def listener(machine: Machine, timeout_ms: int = HOUR_MS) -> Iterator["subproces
                 break
         pynvml.nvmlEventSetFree(events)
     """)
-    with program:
-        try:
-            assert line(program) == "ready"
-            yield program
-        finally:
-            program.kill()
+    with running(program):
+        assert line(program) == "ready"
+        yield program
 
 
 def codes(machine: Machine, card: int = 0) -> dict[str, object]:
@@ -201,3 +198,97 @@ def test_a_stopped_machine_is_lost_to_those_who_still_listen(machine: Machine) -
     with listener(machine) as program:
         simulated.stop(machine.directory, force=True)
         assert line(program) == 15
+
+
+def test_a_lost_card_ends_its_programs_and_takes_no_new_ones(machine: Machine) -> None:
+    workload = machine.start_workload("""
+        ok(launch(1e6))
+        answer("running")
+        sys.stdin.readline()
+        answer([code_of(cuda.cuCtxSynchronize()), code_of(launch(1))])
+    """)
+    with running(workload):
+        assert line(workload) == "running"
+        machine.inject("lost")
+        tell(workload)
+        codes_seen = line(workload)
+        assert all(code != 0 for code in codes_seen), codes_seen
+    assert codes(machine) == {"handle": 15}
+    newcomer = machine.start_workload("answer('in')")
+    with running(newcomer):
+        assert newcomer.stdout is not None
+        assert newcomer.stdout.read() == ""
+        assert newcomer.wait() == 1
+    machine.inject("heal")
+    with running(machine.start_workload("ok(launch(0)); answer(code_of(cuda.cuCtxSynchronize()))")) as healed:
+        assert line(healed) == 0
+
+
+@pytest.mark.parametrize(("fault", "details", "code"), [("ecc", {}, 214), ("xid", {"xid": 31}, 700)])
+def test_a_fault_that_kills_a_context_is_both_an_error_and_an_event(
+    machine: Machine, fault: str, details: dict[str, float], code: int
+) -> None:
+    workload = machine.start_workload("""
+        ok(launch(1e6))
+        answer("running")
+        answer(code_of(cuda.cuCtxSynchronize()))
+    """)
+    with listener(machine) as listening, running(workload):
+        assert line(workload) == "running"
+        machine.inject(fault, 0, **details)
+        assert line(workload) == code
+        assert line(listening) == [8, int(details.get("xid", 48))]
+
+
+def test_a_fault_can_be_aimed_at_one_of_several_processes(machine: Machine) -> None:
+    script = """
+        ok(launch(1e6))
+        answer("running")
+        sys.stdin.readline()
+        answer(code_of(cuda.cuStreamQuery(0)))
+    """
+    with running(machine.start_workload(script)) as bystander, running(machine.start_workload(script)) as target:
+        assert [line(bystander), line(target)] == ["running", "running"]
+        machine.inject("xid", 0, xid=43, pid=target.pid)
+        tell(bystander)
+        tell(target)
+        assert line(bystander) == 600
+        assert line(target) == 719
+
+
+def test_a_hanging_kernel_keeps_the_card_busy_until_it_is_healed(machine: Machine) -> None:
+    machine.inject("hang")
+    workload = machine.start_workload("""
+        ok(launch(0))
+        answer("launched")
+        answer(code_of(cuda.cuCtxSynchronize()))
+    """)
+    load = "answer(pynvml.nvmlDeviceGetUtilizationRates(pynvml.nvmlDeviceGetHandleByIndex(0)).gpu)"
+    with running(workload):
+        assert line(workload) == "launched"
+        until(lambda: machine.ask(load), lambda percent: percent == 100)
+        assert machine.status().cards[0].kernels == 0
+        machine.inject("heal")
+        assert line(workload) != 0
+
+
+def test_a_slow_link_takes_copies_longer_by_its_factor(machine: Machine) -> None:
+    workload = machine.start_workload("""
+        bytes_ = 256 << 20
+        memory, host = ok(cuda.cuMemAlloc(bytes_)), ok(cuda.cuMemAllocHost(bytes_))
+        events = [ok(cuda.cuEventCreate(0)) for _ in range(2)]
+        for _ in range(2):
+            sys.stdin.readline()
+            ok(launch(0.5))  # everything else queues up behind it, however slowly we are
+            ok(cuda.cuEventRecord(events[0], 0))
+            ok(cuda.cuMemcpyHtoDAsync(memory, host, bytes_, 0))
+            ok(cuda.cuEventRecord(events[1], 0))
+            ok(cuda.cuEventSynchronize(events[1]))
+            answer(ok(cuda.cuEventElapsedTime(*events)))
+    """)
+    with running(workload):
+        tell(workload)
+        healthy_ms = line(workload)
+        machine.inject("slow-link", factor=0.1)
+        tell(workload)
+        assert line(workload) == pytest.approx(10 * healthy_ms, rel=0.02)

@@ -71,6 +71,7 @@ class NvmlSource:
         self._event_set: Any = None
         self._watched: set[CardId] = set()
         self._silent = 0
+        self._deaf = False
 
     @property
     def simulated(self) -> bool:
@@ -84,20 +85,20 @@ class NvmlSource:
 
     @property
     def description(self) -> str:
-        driver = _ask(pynvml.nvmlSystemGetDriverVersion) or "unknown"
+        driver = _ask_driver(pynvml.nvmlSystemGetDriverVersion)
         return f"simulated NVIDIA driver {driver}" if self.simulated else f"NVIDIA driver {driver}"
 
     def cards(self) -> tuple[Card, ...]:
         found: dict[CardId, tuple[int, Any]] = {}
-        count = pynvml.nvmlDeviceGetCount()
+        count = _ask_driver(pynvml.nvmlDeviceGetCount)
         for index in range(count):
             with contextlib.suppress(_CardGoneError):
                 handle = _ask(pynvml.nvmlDeviceGetHandleByIndex, index)
                 if handle is not None:
                     found[CardId(str(_ask(pynvml.nvmlDeviceGetUUID, handle)))] = (index, handle)
-        for card, (index, handle) in found.items():
-            self._indices[card] = index
-            self._handles[card] = handle
+        # New mappings instead of changed ones: another thread may be waiting in `events`.
+        self._indices = {**self._indices, **{card: index for card, (index, _) in found.items()}}
+        self._handles = {**self._handles, **{card: handle for card, (_, handle) in found.items()}}
         self._silent = count - len(found)
         by_pci = {}
         for card, (_, handle) in found.items():
@@ -135,8 +136,14 @@ class NvmlSource:
                 data = pynvml.nvmlEventSetWait_v2(self._event_set, wait_ms)
             except pynvml.NVMLError as error:
                 if error.value == pynvml.NVML_ERROR_TIMEOUT:
+                    self._deaf = False
                     return tuple(happened)
+                if self._deaf:
+                    time.sleep(timeout_s)  # told already; a caller in a loop must not spin
+                    return tuple(happened)
+                self._deaf = True
                 return (*happened, CardEvent(None, Severity.FATAL, f"NVML cannot wait for events: {error}"))
+            self._deaf = False
             happened.append(self._event(data))
             wait_ms = 0
 
@@ -162,7 +169,7 @@ class NvmlSource:
 
     def _watch(self) -> None:
         if self._event_set is None:
-            self._event_set = pynvml.nvmlEventSetCreate()
+            self._event_set = _ask_driver(pynvml.nvmlEventSetCreate)
         wanted = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
         for card, handle in self._known().items():
             if card in self._watched:
@@ -227,6 +234,14 @@ def _ask(question: Callable[..., Any], *arguments: Any) -> Any:
         if error.value in _GONE:
             raise _CardGoneError from None
         raise BatonError(f"NVML fails in {question.__name__}: {error}") from None
+
+
+def _ask_driver(question: Callable[[], Any]) -> Any:
+    """The answer to a question that is about no card."""
+    try:
+        return question()
+    except pynvml.NVMLError as error:
+        raise UnavailableError(f"NVML fails in {question.__name__}: {error}") from None
 
 
 def _field(handle: Any, field: int) -> int | None:
