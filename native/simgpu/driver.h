@@ -147,6 +147,7 @@ struct stream {
     pthread_t thread; /* of a per-thread default stream */
     bool per_thread;
     op *first, *last, *unsubmitted;
+    uint32_t length; /* of the queue */
     uint32_t lane; /* SIMGPU_NONE: none */
     uint64_t last_end_ns, not_before_ns;
     struct capture *capture;

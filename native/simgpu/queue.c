@@ -11,6 +11,7 @@
 #include <time.h>
 
 #define LONGEST_SLEEP_NS 50000000ULL /* a fault, a dead neighbour or a stopped machine is noticed within this */
+#define LONGEST_QUEUE 1024           /* a launch into a longer one waits, as with the real driver */
 #define BATCH 64                     /* pieces of work retired at a time */
 #define SHORTEST_SLEEP_NS 60000ULL   /* below this a sleep costs more than it saves: yield instead */
 
@@ -150,6 +151,7 @@ static void submit(struct stream *stream)
 static void drop_first(struct stream *stream)
 {
     op *item = stream->first;
+    stream->length--;
     stream->first = item->next;
     if (stream->first == NULL)
         stream->last = NULL;
@@ -351,8 +353,15 @@ static bool executor_start(void)
     return driver.executor_running;
 }
 
+static CUresult wait_for_room(struct stream *stream);
+
 CUresult stream_push(struct stream *stream, const work *item, ticket **record)
 {
+    if (stream->length >= LONGEST_QUEUE) {
+        CUresult result = wait_for_room(stream);
+        if (result != CUDA_SUCCESS)
+            return result;
+    }
     op *fresh = calloc(1, sizeof *fresh);
     if (fresh == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -377,9 +386,11 @@ CUresult stream_push(struct stream *stream, const work *item, ticket **record)
     else
         stream->first = fresh;
     stream->last = fresh;
-    if (stream->unsubmitted == NULL)
+    stream->length++;
+    if (stream->unsubmitted == NULL) { /* else something before it is held back already */
         stream->unsubmitted = fresh;
-    submit(stream);
+        submit(stream);
+    }
     if (was_idle && driver.executor_until_ns > 0)
         pthread_cond_signal(&driver.wake);
     return executor_start() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
@@ -393,16 +404,31 @@ static bool streams_passed(struct context *context, const struct stream *only, u
     return true;
 }
 
-static CUresult wait_for(struct context *context, const struct stream *only, const ticket *mark)
+/* What a thread waits for: a mark, room in a stream, a stream, or (nothing named) the whole context. */
+typedef struct {
+    const ticket *mark;
+    const struct stream *room, *stream;
+} goal;
+
+static bool reached(struct context *context, const goal *wanted, uint64_t sequence)
+{
+    if (wanted->mark != NULL)
+        return wanted->mark->done;
+    if (wanted->room != NULL)
+        return wanted->room->length < LONGEST_QUEUE;
+    return streams_passed(context, wanted->stream, sequence);
+}
+
+static CUresult wait_for(struct context *context, goal wanted)
 {
     uint64_t sequence = driver.sequence;
     context->waiting_threads++;
     for (;;) {
         context_pump(context);
-        if (mark != NULL ? mark->done : streams_passed(context, only, sequence))
+        if (reached(context, &wanted, sequence))
             break;
         simgpu_reap_sometimes(&driver.machine);
-        uint64_t look = context_next_look(context, mark);
+        uint64_t look = context_next_look(context, wanted.mark);
         sleep_until(&driver.changed, look == UINT64_MAX ? simgpu_real_ns() + LONGEST_SLEEP_NS : look);
     }
     if (--context->waiting_threads == 0 && driver.executor_until_ns > 0)
@@ -416,20 +442,25 @@ static CUresult wait_for(struct context *context, const struct stream *only, con
 
 CUresult stream_wait(struct stream *stream)
 {
-    return wait_for(stream->context, stream, NULL);
+    return wait_for(stream->context, (goal){.stream = stream});
 }
 
 CUresult context_wait(struct context *context)
 {
-    return wait_for(context, NULL, NULL);
+    return wait_for(context, (goal){0});
 }
 
 CUresult ticket_wait(struct context *context, ticket *mark)
 {
     atomic_fetch_add(&mark->references, 1);
-    CUresult result = wait_for(context, NULL, mark);
+    CUresult result = wait_for(context, (goal){.mark = mark});
     ticket_drop(mark);
     return result;
+}
+
+static CUresult wait_for_room(struct stream *stream)
+{
+    return wait_for(stream->context, (goal){.room = stream});
 }
 
 CUresult stream_launch(struct stream *stream, const work *item)
