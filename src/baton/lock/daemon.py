@@ -106,8 +106,11 @@ class LockDaemon:
         """Take over the directory, remember, listen."""
         self._loop = asyncio.get_running_loop()
         self._started_s = self.now_s()
-        self.paths.prepare()
-        earlier = self._take_directory()
+        try:
+            self.paths.prepare()
+            earlier = self._take_directory()
+        except OSError as error:
+            raise self._unusable(error) from error
         _raise_descriptor_limit()
         records = self._journal.open()
         snapshot = self._snapshots.read()
@@ -124,12 +127,14 @@ class LockDaemon:
             self._recall(record)
         if records is not None or not earlier:
             self._journal.write(list(self._records.values()))
-        self._listeners.append(
-            workload_listener(self.paths.sockets / "scheduler.sock", self.sessions, None, self._loop)
-        )
+        try:
+            main = workload_listener(self.paths.sockets / "scheduler.sock", self.sessions, None, self._loop)
+            self._listeners.append(main)
+            self._listeners.append(control_listener(self.paths.control, self, 0o660, self._loop))
+        except OSError as error:
+            raise self._unusable(error) from error
         for card in list(self.core.cards):
             self._listen_for(card)
-        self._listeners.append(control_listener(self.paths.control, self, 0o660, self._loop))
         if self.rights.gid is not None:
             with contextlib.suppress(PermissionError):
                 os.chown(self.paths.control, -1, self.rights.gid)
@@ -141,6 +146,13 @@ class LockDaemon:
         self._tasks.append(self._loop.create_task(self._keep_snapshots()))
         self._tasks.append(self._loop.create_task(self._sample()))
         log.info("ready", socket=str(self.paths.sockets / "scheduler.sock"), gpus=len(self.core.cards), pid=os.getpid())
+
+    def _unusable(self, error: OSError) -> UnavailableError:
+        where = error.filename or str(self.paths.sockets)
+        return UnavailableError(
+            f"the socket directory {str(self.paths.sockets)!r} cannot be used: {where}: {error.strerror}; "
+            "make it writable and give it space, or use another --socket-dir"
+        )
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT."""
