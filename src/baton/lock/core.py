@@ -17,6 +17,9 @@ from baton.lock.events import CardId, ClientId, Event, Instruction
 from baton.lock.settings import Settings
 from baton.lock.state import Card, Client, Gang, Ledger, Phase, Turn
 
+_WORTH_TELLING = 1.5
+"""Clients are told of a new idle time when it differs by this factor: the estimate moves a little all the time."""
+
 
 class LockCore:
     """All cards of one machine and everybody who wants them."""
@@ -564,7 +567,7 @@ class LockCore:
 
     def _hint(self, card: Card) -> None:
         told_s = card.told_idle_s
-        if abs(card.idle_s - told_s) > 0.2 * max(told_s, 1e-9):
+        if not told_s / _WORTH_TELLING <= card.idle_s <= told_s * _WORTH_TELLING:
             card.told_idle_s = card.idle_s
             if told_s and card.clients:
                 self._out.append(ev.Hint(card.id, card.idle_s))
