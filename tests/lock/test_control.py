@@ -1,5 +1,6 @@
 """The control socket and `baton lock`: what can be seen and changed, and what is answered to nonsense."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -7,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -171,15 +173,20 @@ def test_a_daemon_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
         ControlClient(tmp_path / "control.sock").status()
 
 
-async def test_the_async_client_sees_the_same(shared: Nursery) -> None:
+def test_the_async_client_sees_the_same(shared: Nursery) -> None:
     client = AsyncControlClient(shared.paths.control)
-    assert (await client.status()).gpus[0].gpu == GPU_TEXT
-    with pytest.raises(BatonError, match="no client matches"):
-        await client.send(Park("pid:1"))
-    seen = 0
-    async with contextlib.aclosing(client.follow(every_ms=20)) as statuses:
-        async for status in statuses:
-            assert status.gpus
-            seen += 1
-            if seen == 3:
-                break
+
+    async def talk() -> int:
+        assert (await client.status()).gpus[0].gpu == GPU_TEXT
+        with pytest.raises(BatonError, match="no client matches"):
+            await client.send(Park("pid:1"))
+        seen = 0
+        async with contextlib.aclosing(client.follow(every_ms=20)) as statuses:
+            async for _ in statuses:
+                seen += 1
+                if seen == 3:
+                    break
+        return seen
+
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(asyncio.run, talk()).result() == 3
