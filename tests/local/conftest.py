@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -70,5 +71,8 @@ def machine() -> Iterator[Machine]:
         made = Machine(folder)
         yield made
         with contextlib.suppress(UnavailableError):  # none was started, or the test has ended it
-            os.kill(made.control.status().pid, signal.SIGTERM)
+            daemon = os.pidfd_open(made.control.status().pid)
+            signal.pidfd_send_signal(daemon, signal.SIGTERM)
+            select.select([daemon], [], [], 60)
+            os.close(daemon)
         simulated.stop(folder / "machine", force=True)

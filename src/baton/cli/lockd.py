@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-import logging
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,12 +42,13 @@ def lockd(
     import msgspec
 
     from baton.lock import config as configuration
+    from baton.lock import logs
     from baton.lock.daemon import LockDaemon
     from baton.lock.events import CardId, Mode
     from baton.lock.paths import Paths, default_socket_dir
     from baton.lock.telemetry import CardInfo
 
-    _set_up_log(as_json=log_json, verbose=verbose)
+    logs.set_up(sys.stderr, as_json=log_json, verbose=verbose)
     chosen = configuration.load(config) if config else configuration.Config()
     settings = chosen.settings
     if quantum != "auto":
@@ -99,23 +100,3 @@ def _telemetry(given: "list[CardInfo]") -> "Telemetry":
         )
         return NoTelemetry()
     return GpuTelemetry(source)
-
-
-def _set_up_log(*, as_json: bool, verbose: bool) -> None:
-    import sys
-
-    import structlog
-
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer()
-            if as_json
-            else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if verbose else logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
-        cache_logger_on_first_use=True,
-    )

@@ -95,6 +95,7 @@ class LockDaemon:
         self._unknown_until_s = 0.0
         self._queue: deque[Event] = deque()
         self._busy = False
+        self._decides = True
         self._timer: asyncio.TimerHandle | None = None
         self._armed_s = 0.0
         self._dirty = False
@@ -106,8 +107,11 @@ class LockDaemon:
         """Take over the directory, remember, listen."""
         self._loop = asyncio.get_running_loop()
         self._started_s = self.now_s()
-        self.paths.prepare()
-        earlier = self._take_directory()
+        try:
+            self.paths.prepare()
+            earlier = self._take_directory()
+        except OSError as error:
+            raise self._unusable(error) from error
         _raise_descriptor_limit()
         records = self._journal.open()
         snapshot = self._snapshots.read()
@@ -126,15 +130,17 @@ class LockDaemon:
             self._journal.write(list(self._records.values()))
         # The socket for workloads comes last: who can register can already be controlled, and who waits for
         # a daemon to start need not wait for two things.
-        self._listeners.append(control_listener(self.paths.control, self, 0o660, self._loop))
-        if self.rights.gid is not None:
-            with contextlib.suppress(PermissionError):
-                os.chown(self.paths.control, -1, self.rights.gid)
-        for card in list(self.core.cards):
-            self._listen_for(card)
-        self._listeners.append(
-            workload_listener(self.paths.sockets / "scheduler.sock", self.sessions, None, self._loop)
-        )
+        try:
+            self._listeners.append(control_listener(self.paths.control, self, 0o660, self._loop))
+            if self.rights.gid is not None:
+                with contextlib.suppress(PermissionError):
+                    os.chown(self.paths.control, -1, self.rights.gid)
+            for card in list(self.core.cards):
+                self._listen_for(card)
+            main = workload_listener(self.paths.sockets / "scheduler.sock", self.sessions, None, self._loop)
+            self._listeners.append(main)
+        except OSError as error:
+            raise self._unusable(error) from error
         if self.metrics_port is not None:
             from baton.lock.metrics import LockMetrics, serve
 
@@ -143,6 +149,13 @@ class LockDaemon:
         self._tasks.append(self._loop.create_task(self._keep_snapshots()))
         self._tasks.append(self._loop.create_task(self._sample()))
         log.info("ready", socket=str(self.paths.sockets / "scheduler.sock"), gpus=len(self.core.cards), pid=os.getpid())
+
+    def _unusable(self, error: OSError) -> UnavailableError:
+        where = error.filename or str(self.paths.sockets)
+        return UnavailableError(
+            f"the socket directory {str(self.paths.sockets)!r} cannot be used: {where}: {error.strerror}; "
+            "make it writable and give it space, or use another --socket-dir"
+        )
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT."""
@@ -156,7 +169,12 @@ class LockDaemon:
             await self.stop()
 
     async def stop(self) -> None:
-        """Leave without disturbing anyone: workloads go on and find the next daemon."""
+        """Leave without disturbing anyone: workloads go on and find the next daemon.
+
+        From here on nothing is decided any more: a grant that the journal does not know would be a second holder.
+        """
+        self._decides = False
+        self.sessions.abandon()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -182,6 +200,8 @@ class LockDaemon:
 
     def submit(self, event: Event) -> None:
         """Let the core handle an event and carry out what it says, in order also when one thing leads to another."""
+        if not self._decides:
+            return
         self._queue.append(event)
         if self._busy:
             return
