@@ -23,7 +23,7 @@
 
 static const uint64_t limits_wait_us = 1000000;
 
-static int wake_fd = -1;
+static atomic_int wake_fd = -1;
 static bool started;
 
 static bool job_active(const struct baton_gpu *gpu) { return gpu->job != BATON_JOB_NONE; }
@@ -369,7 +369,7 @@ void baton_client_wake(void)
 void baton_client_await_limits(struct baton_gpu *gpu)
 {
     struct timespec until;
-    if (BATON_LIKELY(__atomic_load_n(&gpu->limits_settled, __ATOMIC_ACQUIRE)))
+    if (BATON_LIKELY(atomic_load_explicit(&gpu->limits_settled, memory_order_acquire)))
         return;
     uint64_t end_us = baton_now_us() + limits_wait_us;
     until = (struct timespec){(time_t)(end_us / 1000000), (long)(end_us % 1000000) * 1000};

@@ -110,10 +110,10 @@ void baton_gate_wait(struct baton_pass *pass, struct baton_gpu *gpu, CUstream st
             pass->view = NULL;
             break;
         }
-        if (atomic_load_explicit(&gpu->open, memory_order_acquire)) {
+        if (atomic_load(&gpu->open)) {
             pthread_mutex_unlock(&gpu->mutex);
             baton_store_inside(slot, gpu);
-            bool inside = atomic_load_explicit(&gpu->open, memory_order_acquire);
+            bool inside = atomic_load(&gpu->open);
             if (!inside)
                 atomic_store_explicit(&slot->inside, NULL, memory_order_release);
             pthread_mutex_lock(&gpu->mutex);
@@ -140,7 +140,7 @@ void baton_gate_open(struct baton_gpu *gpu)
 bool baton_gate_occupied(struct baton_gpu *gpu)
 {
     for (struct baton_slot *slot = atomic_load(&slots); slot; slot = slot->next)
-        if (atomic_load_explicit(&slot->inside, memory_order_acquire) == gpu)
+        if (atomic_load(&slot->inside) == gpu)
             return true;
     return false;
 }
@@ -148,8 +148,7 @@ bool baton_gate_occupied(struct baton_gpu *gpu)
 void baton_gate_close(struct baton_gpu *gpu)
 {
     struct timespec pause = {0, 20000};
-    atomic_store_explicit(&gpu->open, 0, memory_order_seq_cst);
-    atomic_thread_fence(memory_order_seq_cst);
+    atomic_store(&gpu->open, 0);
 #ifdef SYS_membarrier
     if (!baton_fence_needed)
         syscall(SYS_membarrier, MEMBARRIER_PRIVATE_EXPEDITED, 0);

@@ -73,7 +73,7 @@ struct baton_gpu {
     pthread_cond_t job_set;
     _Atomic unsigned waiters;
     bool failed;
-    bool limits_settled;
+    _Atomic bool limits_settled;
     enum baton_job job;
     bool job_done;
     bool job_released;

@@ -124,7 +124,9 @@ def test_only_the_interface_is_exported() -> None:
     nm = shutil.which("nm")
     assert nm, "nm is part of binutils, which the compiler needs"
     library = native.library("libbaton.so")
-    shown = subprocess.run([nm, "-D", "--defined-only", str(library)], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        [nm, "-D", "--defined-only", str(library)], capture_output=True, text=True, check=True
+    ).stdout
     names = {line.split()[-1].split("@")[0] for line in shown.splitlines() if " A " not in line}
     assert {"dlsym", "dlvsym", "baton_hook_version", "cuLaunchKernel", "cuLaunchKernel_ptsz"} <= names
     strange = {name for name in names if not name.startswith(("cu", "nvmlDeviceGetMemoryInfo"))}
