@@ -28,9 +28,8 @@ class NativeBuildHook(BuildHookInterface):  # type: ignore[misc]  # hatchling sh
         native_build = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = native_build
         spec.loader.exec_module(native_build)
-        out = root / "src" / "baton" / "_native"
-        native_build.build(out)
+        libraries = native_build.build(root / "src" / "baton" / "_native")
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"py3-none-{platform}"
         build_data["pure_python"] = False
-        build_data["artifacts"].append("src/baton/_native/**")
+        build_data["artifacts"].extend(str(path.relative_to(root)) for path in libraries)

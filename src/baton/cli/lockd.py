@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-import logging
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -40,6 +40,9 @@ def lockd(
     quantum: Annotated[str, typer.Option(metavar="auto|SECONDS", help="Length of a turn; auto measures.")] = "auto",
     mode: Annotated[str, typer.Option(metavar="auto|serial|concurrent", help="How GPUs are shared.")] = "auto",
     config: Annotated[Path | None, typer.Option(help="Configuration file (YAML).")] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Serve Prometheus metrics on this port of the loopback.")
+    ] = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="Write the log as JSON lines.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log debugging details.")] = False,
 ) -> None:
@@ -50,12 +53,13 @@ def lockd(
     import msgspec
 
     from baton.lock import config as configuration
+    from baton.lock import logs
     from baton.lock.daemon import LockDaemon
     from baton.lock.events import CardId, Mode
     from baton.lock.paths import Paths, default_socket_dir
     from baton.lock.telemetry import CardInfo, NoTelemetry
 
-    _set_up_log(as_json=log_json, verbose=verbose)
+    logs.set_up(sys.stderr, as_json=log_json, verbose=verbose)
     chosen = configuration.load(config) if config else configuration.Config()
     settings = chosen.settings
     if quantum != "auto":
@@ -78,7 +82,7 @@ def lockd(
     paths = Paths((socket_dir or default_socket_dir()).absolute())
 
     async def serve() -> None:
-        await LockDaemon(paths, daemon_config, NoTelemetry(given)).run()
+        await LockDaemon(paths, daemon_config, NoTelemetry(given), metrics_port).run()
 
     with contextlib.suppress(ImportError):
         import uvloop
@@ -86,23 +90,3 @@ def lockd(
         uvloop.run(serve())
         return
     asyncio.run(serve())
-
-
-def _set_up_log(*, as_json: bool, verbose: bool) -> None:
-    import sys
-
-    import structlog
-
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer()
-            if as_json
-            else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if verbose else logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
-        cache_logger_on_first_use=True,
-    )

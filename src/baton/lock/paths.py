@@ -8,7 +8,8 @@ from baton.errors import UsageError
 
 _LONGEST = 107
 """A unix socket's path may have 107 bytes."""
-_DEEPEST = len("/gpu/GPU-00000000-0000-0000-0000-000000000000/.new.sock")
+_DEEPEST = len("/scheduler.sock")
+"""Cards' own sockets lie deeper, but are bound through a directory descriptor and mounted elsewhere."""
 
 
 def default_socket_dir() -> Path:
