@@ -117,7 +117,7 @@ class Daemon:
     def client(self, timeout_s: float = PATIENCE_S) -> Client:
         return self.clients.get(timeout=timeout_s)
 
-    def serve(self, work: Callable[[Client], None]) -> None:
+    def serve(self, work: Callable[[Client], object]) -> None:
         """Serve the next client in the background, should one come."""
 
         def body() -> None:
