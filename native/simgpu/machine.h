@@ -27,7 +27,7 @@
 #define SIMGPU_EXPORT __attribute__((visibility("default")))
 
 #define SIMGPU_MAGIC 0x314d53554750474eULL
-#define SIMGPU_LAYOUT 1
+#define SIMGPU_LAYOUT 2
 #define SIMGPU_MAX_CARDS 32
 #define SIMGPU_MAX_PROCESSES 2048
 #define SIMGPU_MAX_LANES 256
@@ -40,6 +40,8 @@
 #define SIMGPU_MAX_NVLINKS 18
 #define SIMGPU_BUSY_BUCKETS 32
 #define SIMGPU_BUSY_BUCKET_NS 100000000ULL /* real time */
+#define SIMGPU_METER_BUCKETS 16
+#define SIMGPU_METER_BUCKET_NS 100e6 /* real time */
 #define SIMGPU_NONE UINT32_MAX
 
 #define SIMGPU_MIB (1024ULL * 1024)
@@ -75,6 +77,12 @@ typedef struct {
     uint32_t nvlink_version;
     uint32_t mig_capable;
     uint32_t ecc;              /* 1: ECC memory, enabled */
+    uint32_t sm_clock_idle_mhz, sm_clock_base_mhz; /* sm_clock_mhz is the boost clock */
+    uint32_t power_min_mw, power_max_mw;           /* between which the limit may be set */
+    uint32_t temperature_slowdown_c, temperature_shutdown_c;
+    uint32_t cores_per_sm, fan_count;
+    double thermal_time_constant_s; /* modelled */
+    double nvlink_bytes_per_s;      /* each link, each direction */
     uint64_t memory_bytes;     /* what cuDeviceTotalMem says */
     uint64_t context_bytes;    /* device memory that a context itself takes */
     double memory_bytes_per_s; /* device memory, for memsets and copies inside the card */
@@ -125,6 +133,29 @@ typedef struct {
     uint64_t bytes, used_at; /* used_at: value of the card's recency counter */
 } simgpu_extent;
 
+/* An amount by tenths of a second of real time, for the last moments only. */
+typedef struct {
+    uint64_t number[SIMGPU_METER_BUCKETS];
+    double amount[SIMGPU_METER_BUCKETS];
+} simgpu_meter;
+
+/* What the card's sensors remember; see machine_telemetry.c. */
+typedef struct {
+    double temperature_c;
+    double load; /* 0..1, averaged as the power sensor does */
+    double energy_mj;
+    simgpu_meter memory_busy;    /* ns */
+    simgpu_meter received, sent; /* bytes on the link, seen from the card */
+} simgpu_sensors;
+
+/* What goes on during one step of the clock, for the sensors. */
+typedef struct {
+    bool kernels;
+    uint32_t memory_ops;
+    double demand; /* of the kernels, 0..number of processes */
+    double in_bytes_per_ns, out_bytes_per_ns;
+} simgpu_activity;
+
 /* One process on one card. */
 typedef struct {
     uint32_t generation; /* of the slot that these records belong to */
@@ -142,6 +173,7 @@ typedef struct {
     uint32_t running;      /* derived, used while advancing: kernels running now */
     double demand;         /* derived, the same */
     double busy_ns;        /* modelled time in which a kernel of this process ran */
+    simgpu_meter used;     /* real ns: its part of the card's busy time */
 } simgpu_tenant;
 
 typedef struct {
@@ -162,6 +194,8 @@ typedef struct {
     uint64_t fatal_sequence;
     int32_t fatal_code;
     uint64_t ecc_uncorrectable, ecc_corrected;
+    uint64_t ecc_uncorrectable_past; /* before the last reset; the aggregate counter is the sum */
+    uint32_t reset_xid;              /* the Xid for which the driver wants a reset; 0: none */
     uint64_t xid_count;
     simgpu_xid xids[SIMGPU_MAX_XIDS]; /* entry of number n is (n - 1) % SIMGPU_MAX_XIDS */
 
@@ -170,6 +204,7 @@ typedef struct {
     double busy_ns;
     double bucket_busy_ns[SIMGPU_BUSY_BUCKETS]; /* real time busy in each tenth of a second */
     uint64_t bucket_number[SIMGPU_BUSY_BUCKETS];
+    simgpu_sensors sensors;
 
     uint64_t device_bytes, managed_bytes, resident_bytes; /* totals of the tenants (derived) */
     uint64_t recency;
@@ -187,6 +222,7 @@ typedef struct {
     _Atomic uint32_t generation;
     int32_t pid; /* in the process's own pid namespace */
     uint32_t uid;
+    uint64_t pid_namespace; /* inode number of that namespace */
     uint64_t attached_real_ns;
     char name[64];
 } simgpu_process;
@@ -203,6 +239,8 @@ typedef struct {
     uint64_t bytes;
     uint64_t epoch_real_ns; /* CLOCK_MONOTONIC at which every card's modelled clock read zero */
     _Atomic uint32_t stopped;
+    _Atomic uint32_t events; /* futex word, bumped with every Xid */
+    char shape[72];          /* what the machine was made from, for whoever wants the same again */
     uint32_t driver_version; /* 13000 for 13.0 */
     char driver_name[32];
     simgpu_lock lock; /* guards `unsupported` */
@@ -275,6 +313,17 @@ SIMGPU_EXPORT int simgpu_inject(const char *directory, const char *fault, char *
 /* JSON text; returns its full length (call again with a larger buffer if that is not less than `size`). */
 SIMGPU_EXPORT long simgpu_status(const char *directory, char *buffer, size_t size, char *error, size_t error_size);
 SIMGPU_EXPORT const char *simgpu_default_directory(void);
+
+/* machine_telemetry.c; the card is locked */
+void simgpu_telemetry_step(simgpu_card *card, const simgpu_activity *activity, uint64_t step_ns);
+void simgpu_telemetry_tenant(simgpu_card *card, simgpu_tenant *tenant, double part, uint64_t step_ns);
+void simgpu_meter_add(simgpu_meter *meter, double at_real_ns, double length_ns, double amount);
+double simgpu_meter_rate(const simgpu_meter *meter, double now_real_ns, double window_ns); /* per ns of the window */
+void simgpu_sensors_start(simgpu_card *card);
+bool simgpu_sensors_in_use(const simgpu_card *card);
+bool simgpu_sensors_too_hot(const simgpu_card *card);
+double simgpu_sensors_power_w(const simgpu_card *card);
+uint32_t simgpu_sensors_sm_clock_mhz(const simgpu_card *card);
 
 /* machine_fault.c; the card is locked */
 void simgpu_fault_xid(simgpu_card *card, uint32_t number, uint32_t slot);

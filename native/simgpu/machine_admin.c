@@ -52,10 +52,12 @@ static void fill(simgpu_machine *machine, const simgpu_settings *settings, size_
     machine->epoch_real_ns = simgpu_real_ns();
     machine->driver_version = settings->driver_version;
     memcpy(machine->driver_name, settings->driver_name, sizeof machine->driver_name);
+    memcpy(machine->shape, settings->shape, sizeof machine->shape);
     for (uint32_t index = 0; index < settings->card_count; index++) {
         simgpu_card *card = &machine->cards[index];
         card->profile = settings->cards[index];
         card->link_factor = 1;
+        simgpu_sensors_start(card);
         card->newest = card->oldest = SIMGPU_NONE;
         for (uint32_t lane = 0; lane < SIMGPU_MAX_LANES; lane++)
             card->lanes[lane].slot = SIMGPU_NONE;

@@ -1,8 +1,13 @@
 /* Faults on command: what they do to a card, and what heals. */
+#define _GNU_SOURCE
 #include "machine.h"
 
+#include <limits.h>
+#include <linux/futex.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* Results that CUDA gives for a context that a fault has killed. */
 #define CUDA_ECC_UNCORRECTABLE 214
@@ -39,11 +44,26 @@ static void kill_contexts(simgpu_card *card, uint32_t slot, int32_t code)
     }
 }
 
+static bool is_one_of(uint32_t number, const uint8_t *list, size_t count)
+{
+    for (size_t index = 0; index < count; index++)
+        if (list[index] == number)
+            return true;
+    return false;
+}
+
+/* The ones that a workload causes and that leave the card well. */
 static bool is_application_xid(uint32_t number)
 {
-    /* 13 graphics exception, 31 page fault, 43 stopped processing, 45 pre-emptive cleanup, 68 video, 69 class error:
-     * the ones that a workload causes and that leave the card well. */
-    return number == 13 || number == 31 || number == 43 || number == 45 || number == 68 || number == 69;
+    static const uint8_t list[] = {8, 13, 31, 32, 43, 44, 45, 66, 67, 68, 69, 73, 109, 137, 145};
+    return is_one_of(number, list, sizeof list);
+}
+
+/* Contained to one process (94), or no more than a note in the log; after any other Xid the card wants a reset. */
+static bool leaves_card_well(uint32_t number)
+{
+    static const uint8_t list[] = {37, 42, 56, 63, 65, 92, 94, 121, 154};
+    return is_one_of(number, list, sizeof list);
 }
 
 static void apply_xid(simgpu_card *card, uint32_t number, uint32_t slot)
@@ -56,6 +76,8 @@ static void apply_xid(simgpu_card *card, uint32_t number, uint32_t slot)
         return;
     }
     simgpu_fault_xid(card, number, slot);
+    if (!leaves_card_well(number))
+        card->reset_xid = number;
     if (number == 79) {
         card->lost = 1;
         kill_contexts(card, SIMGPU_NONE, CUDA_DEVICE_UNAVAILABLE);
@@ -75,6 +97,8 @@ static void heal(simgpu_card *card)
     card->lost = 0;
     card->hang_next = 0;
     card->link_factor = 1;
+    card->reset_xid = 0;
+    card->ecc_uncorrectable_past += card->ecc_uncorrectable;
     card->ecc_uncorrectable = 0;
     for (uint32_t index = 0; index < SIMGPU_MAX_LANES; index++) {
         simgpu_lane *lane = &card->lanes[index];
@@ -116,5 +140,7 @@ int simgpu_fault_apply(simgpu_handle *handle, simgpu_card *card, const char *fau
         snprintf(error, error_size, "unknown fault '%s'; known are xid, lost, ecc, hang, slow-link, heal", fault);
         return SIMGPU_FAILED;
     }
+    atomic_fetch_add(&handle->shared->events, 1);
+    syscall(SYS_futex, &handle->shared->events, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
     return SIMGPU_OK;
 }

@@ -48,6 +48,16 @@ static const key keys[] = {
     KEY(nvlink_version, UNSIGNED),
     KEY(mig_capable, UNSIGNED),
     KEY(ecc, UNSIGNED),
+    KEY(sm_clock_idle_mhz, UNSIGNED),
+    KEY(sm_clock_base_mhz, UNSIGNED),
+    KEY(power_min_mw, UNSIGNED),
+    KEY(power_max_mw, UNSIGNED),
+    KEY(temperature_slowdown_c, UNSIGNED),
+    KEY(temperature_shutdown_c, UNSIGNED),
+    KEY(cores_per_sm, UNSIGNED),
+    KEY(fan_count, UNSIGNED),
+    KEY(thermal_time_constant_s, REAL),
+    KEY(nvlink_bytes_per_s, REAL),
     KEY(memory_bytes, BYTES),
     KEY(context_bytes, BYTES),
     KEY(memory_bytes_per_s, REAL),
@@ -81,6 +91,14 @@ static void default_card(simgpu_profile *card, uint32_t index)
         .temperature_idle_c = 34,
         .temperature_busy_c = 68,
         .ecc = 1,
+        .sm_clock_idle_mhz = 405,
+        .sm_clock_base_mhz = 1189,
+        .power_min_mw = 125000,
+        .power_max_mw = 250000,
+        .temperature_slowdown_c = 82,
+        .temperature_shutdown_c = 85,
+        .cores_per_sm = 64,
+        .thermal_time_constant_s = 25,
         .memory_bytes = 16384 * SIMGPU_MIB,
         .memory_bytes_per_s = 550e9,
         .link_bytes_per_s = 11.5e9,
@@ -190,8 +208,12 @@ static const char *assign_machine(simgpu_settings *settings, const char *name, c
         if (strlen(value) >= sizeof settings->driver_name)
             return "a shorter text";
         snprintf(settings->driver_name, sizeof settings->driver_name, "%s", value);
+    } else if (strcmp(name, "shape") == 0) {
+        if (strlen(value) >= sizeof settings->shape)
+            return "a shorter text";
+        snprintf(settings->shape, sizeof settings->shape, "%s", value);
     } else {
-        return "a key that exists: cards, driver_version, driver_name, or CARD.KEY";
+        return "a key that exists: cards, driver_version, driver_name, shape, or CARD.KEY";
     }
     return NULL;
 }
@@ -223,6 +245,12 @@ static const char *check_card(const simgpu_profile *card)
         return "time_scale must be above 0 and at most 1000000";
     if (!(card->link_bytes_per_s >= 1e6 && card->paging_bytes_per_s >= 1e6 && card->memory_bytes_per_s >= 1e6))
         return "the bandwidths must be at least 1000000 bytes per second";
+    if (!(card->thermal_time_constant_s > 0))
+        return "thermal_time_constant_s must be above 0";
+    if (card->sm_clock_idle_mhz > card->sm_clock_mhz)
+        return "sm_clock_idle_mhz must be at most sm_clock_mhz";
+    if (card->nvlink_count > SIMGPU_MAX_NVLINKS)
+        return "nvlink_count must be at most 18";
     if (card->sm_count == 0 || card->threads_per_sm == 0)
         return "sm_count and threads_per_sm must be at least 1";
     return NULL;

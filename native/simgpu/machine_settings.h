@@ -8,6 +8,7 @@
 typedef struct {
     uint32_t card_count, driver_version;
     char driver_name[32];
+    char shape[72];
     simgpu_profile cards[SIMGPU_MAX_CARDS];
 } simgpu_settings;
 

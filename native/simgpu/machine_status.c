@@ -105,10 +105,31 @@ static void put_card(writer *out, simgpu_handle *handle, uint32_t index, const s
     put(out, "\"utilization\":%.4f,", simgpu_card_busy_fraction(card, since, 1000000000ULL));
     put(out, "\"health\":\"%s\",\"link_factor\":%g,\"ecc_uncorrectable\":%llu", card->lost ? "lost" : "ok",
         card->link_factor, (unsigned long long)card->ecc_uncorrectable);
+    put(out, ",\"reset_xid\":%u,\"hang_next\":%s", card->reset_xid, card->hang_next ? "true" : "false");
+    put(out, ",\"temperature_c\":%.1f,\"power_w\":%.1f,\"sm_clock_mhz\":%u", card->sensors.temperature_c,
+        simgpu_sensors_power_w(card), simgpu_sensors_sm_clock_mhz(card));
     put_xids(out, card);
     put(out, ",");
     put_processes(out, handle, card);
     put(out, "}");
+}
+
+/* Everyone attached but the one who asks, whether or not they use a card. */
+static void put_clients(writer *out, simgpu_handle *handle)
+{
+    const char *comma = "";
+    put(out, "\"clients\":[");
+    for (uint32_t slot = 0; slot < SIMGPU_MAX_PROCESSES; slot++) {
+        const simgpu_process *process = &handle->shared->processes[slot];
+        if (slot == handle->slot || !atomic_load(&process->used) ||
+            !simgpu_process_alive(handle, slot, atomic_load(&process->generation)))
+            continue;
+        put(out, "%s{\"pid\":%d,\"name\":", comma, (int)simgpu_process_pid(handle, slot));
+        put_text(out, process->name);
+        put(out, "}");
+        comma = ",";
+    }
+    put(out, "]");
 }
 
 SIMGPU_EXPORT long simgpu_status(const char *directory, char *buffer, size_t size, char *error, size_t error_size)
@@ -125,6 +146,8 @@ SIMGPU_EXPORT long simgpu_status(const char *directory, char *buffer, size_t siz
     }
     put(&out, "{\"directory\":");
     put_text(&out, handle.directory);
+    put(&out, ",\"shape\":");
+    put_text(&out, handle.shared->shape);
     put(&out, ",\"driver_version\":%u,\"driver_name\":", handle.shared->driver_version);
     put_text(&out, handle.shared->driver_name);
     put(&out, ",\"cards\":[");
@@ -135,7 +158,9 @@ SIMGPU_EXPORT long simgpu_status(const char *directory, char *buffer, size_t siz
         put(&out, "%s", index ? "," : "");
         put_card(&out, &handle, index, copy);
     }
-    put(&out, "],\"unsupported\":{");
+    put(&out, "],");
+    put_clients(&out, &handle);
+    put(&out, ",\"unsupported\":{");
     for (uint32_t index = 0; index < SIMGPU_MAX_UNSUPPORTED; index++) {
         const simgpu_unsupported *entry = &handle.shared->unsupported[index];
         if (entry->name[0] == 0)

@@ -19,6 +19,7 @@ typedef struct {
     double tenants_demand;
     double link_rate, paging_rate, memory_rate; /* bytes per modelled ns for each op */
     bool busy;
+    simgpu_activity activity;
 } shares;
 
 static simgpu_op *current(simgpu_lane *lane)
@@ -183,6 +184,17 @@ static shares measure(simgpu_card *card)
     now.link_rate = link_per_ns(card) / fmax(1, most + paging);
     now.paging_rate = paging_per_ns(card) / fmax(1, paging);
     now.memory_rate = memory_per_ns(card) / fmax(1, memory);
+
+    /* Which way migrations go is known only in sum, so a step's part of them is split as all of them so far. */
+    double paged = (double)(card->paged_in_bytes + card->paged_out_bytes);
+    double inwards = paged > 0 ? (double)card->paged_in_bytes / paged : 0;
+    now.activity = (simgpu_activity){
+        .kernels = now.busy,
+        .memory_ops = memory,
+        .demand = now.tenants_demand,
+        .in_bytes_per_ns = in * now.link_rate + paging * now.paging_rate * inwards,
+        .out_bytes_per_ns = out * now.link_rate + paging * now.paging_rate * (1 - inwards),
+    };
     return now;
 }
 
@@ -267,10 +279,13 @@ static void proceed(simgpu_card *card, const shares *now, uint64_t step)
         if (tenant->running) {
             tenant->busy_ns += (double)step;
             tenant->running = 0; /* once for all its lanes */
+            double part = now->tenants_demand > 0 ? fmin(1, tenant->demand) / now->tenants_demand : 0;
+            simgpu_telemetry_tenant(card, tenant, part, step);
         }
     }
     if (now->busy)
         account_busy(card, step);
+    simgpu_telemetry_step(card, &now->activity, step);
     card->advanced_ns += step;
 }
 
@@ -286,8 +301,11 @@ void simgpu_card_advance(simgpu_handle *handle, simgpu_card *card, uint64_t mode
         shares now = measure(card);
         proceed(card, &now, next_step(card, &now, modelled_ns - card->advanced_ns));
     }
-    if (card->advanced_ns < modelled_ns)
+    if (card->advanced_ns < modelled_ns) {
+        static const simgpu_activity idle;
+        simgpu_telemetry_step(card, &idle, modelled_ns - card->advanced_ns);
         card->advanced_ns = modelled_ns;
+    }
 }
 
 uint32_t simgpu_lane_take(simgpu_handle *handle, simgpu_card *card)
