@@ -82,6 +82,17 @@ struct baton_view *baton_view_fill(struct baton_slot *slot, CUcontext handle)
     return view;
 }
 
+struct baton_gpu *baton_gate_known_gpu(void)
+{
+    struct baton_slot *slot = baton_thread_slot;
+    CUcontext handle = NULL;
+    if (!slot || REAL(cuCtxGetCurrent)(&handle) != CUDA_SUCCESS || !handle)
+        return NULL;
+    struct baton_view *view = &slot->views[((uintptr_t)handle >> 4) % BATON_VIEWS];
+    bool known = view->handle == handle && view->generation == baton_context_generation_now();
+    return known ? view->context->gpu : NULL;
+}
+
 void baton_gate_mark(struct baton_pass *pass, CUstream stream)
 {
     struct baton_view *view = pass->view;
@@ -90,7 +101,9 @@ void baton_gate_mark(struct baton_pass *pass, CUstream stream)
     view->batch = view->credit = baton_window_batch(window);
     /* Whoever wants the GPU must not wait for a thread that only waits itself. */
     atomic_store_explicit(&pass->slot->inside, NULL, memory_order_release);
-    baton_window_throttle(window);
+    uint64_t waited_us = baton_window_throttle(window);
+    if (waited_us)
+        atomic_fetch_add(&view->context->gpu->sync_us, waited_us);
 }
 
 void baton_gate_wait(struct baton_pass *pass, struct baton_gpu *gpu, CUstream stream)

@@ -51,6 +51,9 @@ void baton_gate_close(struct baton_gpu *gpu);
 void baton_gate_open(struct baton_gpu *gpu);
 bool baton_gate_occupied(struct baton_gpu *gpu);
 
+/* The GPU of the current context if this thread has passed its gate, else NULL. */
+struct baton_gpu *baton_gate_known_gpu(void);
+
 /* Gated calls made on the GPU so far. */
 uint64_t baton_gate_activity(struct baton_gpu *gpu);
 

@@ -87,8 +87,8 @@ struct baton_gpu {
     _Atomic uint64_t daemon_limit_bytes;
     _Atomic int daemon_oversubscribe; /* -1: the daemon said nothing */
 
-    _Atomic uint64_t wait_us;
-    _Atomic uint64_t sync_us;
+    _Atomic uint64_t wait_us; /* threads waited for a turn */
+    _Atomic uint64_t sync_us; /* threads waited for the GPU */
 
     struct baton_link link;
 };

@@ -152,7 +152,7 @@ static void send_identity(struct baton_gpu *gpu)
         if ((unsigned char)*c < ' ')
             *c = '?';
     baton_text_add(&frame, "pid", "%d", (int)getpid());
-    baton_text_add(&frame, "weight", "%u", settings->weight);
+    baton_text_add(&frame, "weight", "%u.%03u", settings->weight_milli / 1000, settings->weight_milli % 1000);
     baton_text_add(&frame, "priority", "%s", settings->priority);
     baton_text_add(&frame, "cores", "%u", settings->cores_percent);
     baton_text_add(&frame, "memory", "%llu", (unsigned long long)settings->memory_limit_bytes);

@@ -103,28 +103,28 @@ static bool is_full(struct baton_window *window, bool waited)
     return full;
 }
 
-void baton_window_throttle(struct baton_window *window)
+uint64_t baton_window_throttle(struct baton_window *window)
 {
-    uint64_t started_us = 0;
+    uint64_t started_us = 0, waited_us = 0;
     struct timespec pause = {0, 50000};
     if (!baton_settings()->window_us)
-        return;
+        return 0;
     for (unsigned turn = 0; baton_capture_try_exclude(); turn++) {
         bool full = is_full(window, turn > 0);
         baton_capture_allow();
-        if (!full)
-            return;
+        if (started_us)
+            waited_us = baton_now_us() - started_us;
+        else if (full)
+            started_us = baton_now_us();
+        if (!full || waited_us > longest_wait_us)
+            break;
         if (turn < YIELDS) {
             sched_yield();
             continue;
         }
-        uint64_t now_us = baton_now_us();
-        if (!started_us)
-            started_us = now_us;
-        else if (now_us - started_us > longest_wait_us)
-            return;
         nanosleep(&pause, NULL);
         if (pause.tv_nsec < 1000000)
             pause.tv_nsec *= 2;
     }
+    return waited_us;
 }
