@@ -12,7 +12,7 @@ device, stream = start()
 saxpy = function("saxpy")
 x, y = ok(cuda.cuMemAlloc(COUNT * 4)), ok(cuda.cuMemAlloc(COUNT * 4))
 ok(cuda.cuMemcpyHtoD(x, struct.pack(f"{COUNT}f", *[1.0] * COUNT), COUNT * 4))
-SCALED = ((COUNT, 2.0, x, y), (ctypes.c_int, ctypes.c_float, ctypes.c_void_p, ctypes.c_void_p))
+SCALED = ((COUNT, 2.0, int(x), int(y)), (ctypes.c_int, ctypes.c_float, ctypes.c_void_p, ctypes.c_void_p))
 Mode = cuda.CUstreamCaptureMode
 
 

@@ -13,8 +13,8 @@ add, saxpy = function("vector_add"), function("saxpy")
 a, b, c = (ok(cuda.cuMemAlloc(COUNT * 4)) for _ in range(3))
 ok(cuda.cuMemcpyHtoD(a, struct.pack(f"{COUNT}f", *range(COUNT)), COUNT * 4))
 ok(cuda.cuMemcpyHtoD(b, struct.pack(f"{COUNT}f", *range(0, 2 * COUNT, 2)), COUNT * 4))
-SUM = ((a, b, c, COUNT), (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int))
-SCALED = ((COUNT, 2.0, a, c), (ctypes.c_int, ctypes.c_float, ctypes.c_void_p, ctypes.c_void_p))
+SUM = ((int(a), int(b), int(c), COUNT), (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int))
+SCALED = ((COUNT, 2.0, int(a), int(c)), (ctypes.c_int, ctypes.c_float, ctypes.c_void_p, ctypes.c_void_p))
 
 
 def show(label: str) -> None:
