@@ -311,7 +311,7 @@ class LockCore:
         client = self._known(event.client, "reported", now_s)
         if client is None:
             return
-        client.allocated_bytes = max(0, event.allocated_bytes)
+        client.learn_memory(allocated_bytes=event.allocated_bytes)
         client.reported_wait_s = event.wait_s
         launches, sync_s = event.launches - client.launches, event.sync_s - client.sync_s
         client.launches, client.sync_s = event.launches, event.sync_s
@@ -372,8 +372,8 @@ class LockCore:
             card.capacity_bytes = event.capacity_bytes
         if event.memory_by_pid is not None:
             for client in card.clients.values():
-                if client.pid:
-                    client.measured_bytes = event.memory_by_pid.get(client.pid, client.measured_bytes)
+                if client.pid in event.memory_by_pid:
+                    client.learn_memory(measured_bytes=event.memory_by_pid[client.pid])
         if event.pcie_bytes is not None:
             self._observe_link(card, event.pcie_bytes, now_s)
 
@@ -600,6 +600,11 @@ class LockCore:
             holder = next((c for c in card.holders.values() if c.phase is Phase.HOLDING), None)
             if holder is None or holder.turn is None:
                 return
+            soonest_s = holder.turn.granted_s + quantum.shortest_turn_s(card, settings)
+            if now_s < soonest_s:
+                if policy.anyone(card):
+                    looks.append(soonest_s)
+                return
             reserved = gangs.reservation(card)
             waiter = reserved or policy.best_waiter(card, now_s, settings)
             rival = self._gang_rival(card) if waiter is None else None
@@ -624,7 +629,11 @@ class LockCore:
         chosen = policy.best_waiter(card, now_s, settings)
         if chosen is not None:
             self._grant(chosen, now_s)
-            self._mark(card, now_s)
+            if policy.anyone(card):
+                looks.append(now_s + quantum.shortest_turn_s(card, settings))
+            used_up_s = quotas.exhausted_at_s(card, chosen, now_s)
+            if used_up_s is not None:
+                looks.append(used_up_s + 1e-6)
 
     def _gang_rival(self, card: Card) -> Client | None:
         return next((c for c in card.waiters.values() if c.gang is not None and policy.eligible(card, c)), None)

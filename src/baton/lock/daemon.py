@@ -95,6 +95,7 @@ class LockDaemon:
         self._unknown_until_s = 0.0
         self._queue: deque[Event] = deque()
         self._busy = False
+        self._decides = True
         self._timer: asyncio.TimerHandle | None = None
         self._armed_s = 0.0
         self._dirty = False
@@ -166,7 +167,12 @@ class LockDaemon:
             await self.stop()
 
     async def stop(self) -> None:
-        """Leave without disturbing anyone: workloads go on and find the next daemon."""
+        """Leave without disturbing anyone: workloads go on and find the next daemon.
+
+        From here on nothing is decided any more: a grant that the journal does not know would be a second holder.
+        """
+        self._decides = False
+        self.sessions.abandon()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -192,6 +198,8 @@ class LockDaemon:
 
     def submit(self, event: Event) -> None:
         """Let the core handle an event and carry out what it says, in order also when one thing leads to another."""
+        if not self._decides:
+            return
         self._queue.append(event)
         if self._busy:
             return

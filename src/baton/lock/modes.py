@@ -20,7 +20,7 @@ def demand_bytes(card: Card, now_s: float, settings: Settings) -> int | None:
             continue
         if client.id not in card.active and now_s - client.last_active_s >= recent_s:
             continue
-        size = client.working_set_bytes()
+        size = client.need_bytes
         if size is None:
             return None
         total += size

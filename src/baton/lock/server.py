@@ -139,6 +139,10 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.close("does not read what it is sent")
+        self.abort()
+
+    def abort(self) -> None:
+        """End the connection whatever is still to be sent."""
         if self._transport is not None:
             self._transport.abort()
 
