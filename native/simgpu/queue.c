@@ -237,8 +237,21 @@ static void context_pump(struct context *context)
         stream_pump(stream);
 }
 
+/* How much of a stream's submitted work to let pass before looking again. Work that only waits for its turn in the ring
+ * can be fetched in batches; what somebody waits for cannot. */
+static uint32_t batch_of(const struct stream *stream, const simgpu_lane *lane, const ticket *mark, bool blocked)
+{
+    for (const op *item = stream->first; mark != NULL && item != NULL; item = item->next)
+        if (item->ticket == mark && item->submitted && item->work.kind == WORK_RECORD)
+            return item->lane_number >= lane->run ? (uint32_t)(item->lane_number + 1 - lane->run) : 1;
+    if (!blocked)
+        return SIMGPU_RING;
+    bool ring_full = stream->unsubmitted != NULL && lane->tail - lane->head == SIMGPU_RING;
+    return ring_full ? SIMGPU_RING / 2 : 1;
+}
+
 /* When to look at the context's streams again; UINT64_MAX when it has no work. */
-static uint64_t context_next_look(struct context *context)
+static uint64_t context_next_look(struct context *context, const ticket *mark)
 {
     uint64_t earliest = UINT64_MAX, now = simgpu_real_ns();
     bool blocked = false;
@@ -251,9 +264,8 @@ static uint64_t context_next_look(struct context *context)
         if (stream->retiring)
             look = UINT64_MAX; /* whoever retires goes on by itself */
         else if (stream->lane != SIMGPU_NONE) {
-            /* Work that only waits for its turn in the ring can be fetched in batches; work that others wait for not. */
-            uint32_t batch = !blocked ? SIMGPU_RING : stream->unsubmitted != NULL && stream->unsubmitted->work.kind == WORK_KERNEL ? SIMGPU_RING / 2 : 1;
             simgpu_card *card = simgpu_card_lock(&driver.machine, context->card);
+            uint32_t batch = batch_of(stream, &card->lanes[stream->lane], mark, blocked);
             uint64_t expected = simgpu_lane_expected_ns(card, stream->lane, batch);
             uint64_t real = simgpu_real_of(&driver.machine, card, expected);
             simgpu_card_unlock(&driver.machine, card);
@@ -293,7 +305,7 @@ static void *executor(void *unused)
             if (context->destroyed || context->waiting_threads > 0)
                 continue;
             context_pump(context);
-            uint64_t look = context_next_look(context);
+            uint64_t look = context_next_look(context, NULL);
             earliest = look < earliest ? look : earliest;
         }
         driver.executor_until_ns = earliest;
@@ -376,7 +388,7 @@ static CUresult wait_for(struct context *context, const struct stream *only, con
         if (mark != NULL ? mark->done : streams_passed(context, only, sequence))
             break;
         simgpu_reap_sometimes(&driver.machine);
-        uint64_t look = context_next_look(context);
+        uint64_t look = context_next_look(context, mark);
         sleep_until(&driver.changed, look == UINT64_MAX ? simgpu_real_ns() + LONGEST_SLEEP_NS : look);
     }
     if (--context->waiting_threads == 0 && driver.executor_until_ns > 0)
