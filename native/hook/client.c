@@ -239,7 +239,7 @@ static bool is_idle(struct baton_gpu *gpu, uint64_t now_us)
         link->idle_activity = activity;
         link->idle_since_us = now_us;
     }
-    return now_us - link->idle_since_us >= link->idle_us;
+    return now_us >= link->idle_since_us + link->idle_us;
 }
 
 /* Early release. A gang is one turn: it is given back only when none of its GPUs works. */
@@ -262,8 +262,8 @@ static void check_loss(struct baton_gpu *gpu, uint64_t now_us)
 {
     struct baton_link *link = &gpu->link;
     const struct baton_settings *settings = baton_settings();
-    if (!link->lost_since_us)
-        return;
+    if (!link->lost_since_us || now_us < link->lost_since_us)
+        return; /* lost after this round's look at the clock */
     uint64_t lost_us = now_us - link->lost_since_us;
     if (!link->loss_reported && lost_us >= 1000000) {
         link->loss_reported = true;

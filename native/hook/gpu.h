@@ -54,7 +54,8 @@ struct baton_link {
     uint64_t idle_activity;
     uint64_t report_us;
     uint64_t report_at_us;
-    uint64_t reported[4];
+    uint64_t reported[4]; /* as last sent: bytes, launches, sync_us, wait_us */
+    uint64_t registered[4]; /* at registration, from where the last three are counted */
     size_t received;
     size_t queued;
     struct baton_frame input;

@@ -1,8 +1,9 @@
-"""NVIDIA's own bindings on the simulated driver: the same results with and without the hook, also while turns change."""
+"""NVIDIA's own bindings on the simulated driver: same results with and without the hook, also while turns change."""
 
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def environment(machine: Path, **more: str) -> dict[str, str]:
 
 def hooked(machine: Path, sockets: Path, **more: str) -> dict[str, str]:
     hook = {"LD_PRELOAD": str(native.library("libbaton.so")), "BATON_SOCKET_DIR": str(sockets)}
-    return environment(machine, **hook, BATON_ON_DAEMON_LOSS="fail", **more)
+    return environment(machine, **hook, BATON_ON_DAEMON_LOSS="fail", BATON_DAEMON_TIMEOUT="10s", **more)
 
 
 def start(client: str, variables: dict[str, str]) -> subprocess.Popen[str]:
@@ -94,3 +95,21 @@ def test_every_path_stops_at_the_limit(machine: Path, sockets: Path) -> None:
 def test_without_a_limit_nvml_is_untouched(machine: Path, sockets: Path) -> None:
     bare = seen_by("inventory", environment(machine))
     assert seen_by("inventory", hooked(machine, sockets, BATON_MEMORY_LIMIT="1Ti")) == bare
+
+
+def test_workloads_outlive_a_daemon_that_is_killed_again_and_again(machine: Path, tmp_path: Path) -> None:
+    settings = Settings(mode=Mode.SERIAL, quantum_s=0.02, min_quantum_s=0.005)
+    cards = [(card.uuid, card.memory_bytes) for card in simulated.status(machine).cards]
+    with daemons.running(tmp_path, Config(settings=settings), cards) as nursery:
+        variables = hooked(machine, nursery.sockets)
+        command = [sys.executable, "-m", "tests.hook.clients.steady"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        works = [subprocess.Popen(command, env=variables, text=True, **pipes) for _ in range(3)]
+        for work in works:
+            assert work.stdout is not None
+            assert work.stdout.readline() == "working\n"
+        for _ in range(15):
+            nursery.end()
+            nursery.start(Config(settings=settings), cards)
+            time.sleep(0.05)
+        assert [finished(work) for work in works] == ["right\n"] * 3
