@@ -61,7 +61,9 @@ def test_every_form_of_copy_and_memset_round_trips(machine: Machine) -> None:
         assert (back[:200].reshape(4, 50) == wanted).all()
 
         for call, kind, value in (
-            (cuda.cuMemsetD8, np.uint8, 0xAB), (cuda.cuMemsetD16, np.uint16, 0xABCD), (cuda.cuMemsetD32, np.uint32, 0xDEADBEEF)
+            (cuda.cuMemsetD8, np.uint8, 0xAB),
+            (cuda.cuMemsetD16, np.uint16, 0xABCD),
+            (cuda.cuMemsetD32, np.uint32, 0xDEADBEEF),
         ):
             filled = np.zeros(1000, dtype=kind)
             check(call(a, value, 1000))
