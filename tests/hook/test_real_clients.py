@@ -14,7 +14,7 @@ from baton.gpu import profiles, simulated
 from baton.lock.config import Config
 from baton.lock.events import Mode
 from baton.lock.settings import Settings
-from tests.hook.conftest import ROOT
+from tests.hook.conftest import ROOT, finish
 from tests.lock import daemons
 
 CLIENTS = ["allocation", "copies", "launches", "graphs", "inventory"]
@@ -50,7 +50,8 @@ def hooked(machine: Path, sockets: Path, **more: str) -> dict[str, str]:
 
 def start(client: str, variables: dict[str, str]) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", f"tests.hook.clients.{client}"]
-    return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=variables, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
 def seen_by(client: str, variables: dict[str, str]) -> str:
@@ -102,9 +103,7 @@ def test_workloads_outlive_a_daemon_that_is_killed_again_and_again(machine: Path
     cards = [(card.uuid, card.memory_bytes) for card in simulated.status(machine).cards]
     with daemons.running(tmp_path, Config(settings=settings), cards) as nursery:
         variables = hooked(machine, nursery.sockets)
-        command = [sys.executable, "-m", "tests.hook.clients.steady"]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        works = [subprocess.Popen(command, env=variables, text=True, **pipes) for _ in range(3)]
+        works = [start("steady", variables) for _ in range(3)]
         for work in works:
             assert work.stdout is not None
             assert work.stdout.readline() == "working\n"
@@ -112,4 +111,4 @@ def test_workloads_outlive_a_daemon_that_is_killed_again_and_again(machine: Path
             nursery.end()
             nursery.start(Config(settings=settings), cards)
             time.sleep(0.05)
-        assert [finished(work) for work in works] == ["right\n"] * 3
+        assert [finish(work) for work in works] == ["right\n"] * 3

@@ -17,7 +17,7 @@ Mode = cuda.CUstreamCaptureMode
 
 
 def total() -> float:
-    return sum(struct.unpack(f"{COUNT}f", copy_out(y, COUNT * 4)))
+    return float(sum(struct.unpack(f"{COUNT}f", copy_out(y, COUNT * 4))))
 
 
 for mode in (

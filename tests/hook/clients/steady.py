@@ -17,7 +17,14 @@ ok(cuda.cuMemcpyHtoD(x, struct.pack(f"{COUNT}f", *[1.0] * COUNT), COUNT * 4))
 ok(cuda.cuMemcpyHtoD(y, bytes(COUNT * 4), COUNT * 4))
 ADD_ONE = ((COUNT, 1.0, int(x), int(y)), (ctypes.c_int, ctypes.c_float, ctypes.c_void_p, ctypes.c_void_p))
 ended = threading.Event()
-threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+
+
+def wait_for_the_end() -> None:
+    sys.stdin.read()
+    ended.set()
+
+
+threading.Thread(target=wait_for_the_end, daemon=True).start()
 print("working", flush=True)
 launches = 0
 while not ended.is_set():
