@@ -23,7 +23,7 @@
 
 static const uint64_t limits_wait_us = 1000000;
 
-static int wake_fd = -1;
+static atomic_int wake_fd = -1;
 static bool started;
 
 static bool job_active(const struct baton_gpu *gpu) { return gpu->job != BATON_JOB_NONE; }
@@ -239,7 +239,7 @@ static bool is_idle(struct baton_gpu *gpu, uint64_t now_us)
         link->idle_activity = activity;
         link->idle_since_us = now_us;
     }
-    return now_us - link->idle_since_us >= link->idle_us;
+    return now_us >= link->idle_since_us + link->idle_us;
 }
 
 /* Early release. A gang is one turn: it is given back only when none of its GPUs works. */
@@ -262,8 +262,8 @@ static void check_loss(struct baton_gpu *gpu, uint64_t now_us)
 {
     struct baton_link *link = &gpu->link;
     const struct baton_settings *settings = baton_settings();
-    if (!link->lost_since_us)
-        return;
+    if (!link->lost_since_us || now_us < link->lost_since_us)
+        return; /* lost after this round's look at the clock */
     uint64_t lost_us = now_us - link->lost_since_us;
     if (!link->loss_reported && lost_us >= 1000000) {
         link->loss_reported = true;
@@ -369,7 +369,7 @@ void baton_client_wake(void)
 void baton_client_await_limits(struct baton_gpu *gpu)
 {
     struct timespec until;
-    if (BATON_LIKELY(__atomic_load_n(&gpu->limits_settled, __ATOMIC_ACQUIRE)))
+    if (BATON_LIKELY(atomic_load_explicit(&gpu->limits_settled, memory_order_acquire)))
         return;
     uint64_t end_us = baton_now_us() + limits_wait_us;
     until = (struct timespec){(time_t)(end_us / 1000000), (long)(end_us % 1000000) * 1000};
