@@ -4,6 +4,7 @@ A test that needs a real Kubernetes carries the marker `cluster`. Where the prog
 it is skipped, all such tests with the same reason so that pytest folds them into one line; with `CI=true` they fail.
 """
 
+import asyncio
 import functools
 import os
 from collections.abc import Callable, Iterator
@@ -63,6 +64,15 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         report.outcome = "failed"
         report.longrepr = f"a test of the test bed may not be skipped in CI: {reason}"
     return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_stray_loop() -> Iterator[None]:
+    """A loop that pytest-asyncio finds before the first test: it would make one, and never close it."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    loop.close()
 
 
 @pytest.fixture(scope="session")
