@@ -91,11 +91,6 @@ bool stream_idle(struct stream *stream)
     return stream->first == NULL;
 }
 
-uint64_t context_now_ns(struct context *context)
-{
-    return simgpu_modelled_ns(&driver.machine, driver_card(context->card), simgpu_real_ns());
-}
-
 /* The legacy stream and the blocking streams of a context wait for each other's earlier work. */
 static bool barrier_open(const struct stream *stream, const op *item)
 {

@@ -139,6 +139,35 @@ CUDA_API CUresult cuStreamAttachMemAsync(CUstream handle, CUdeviceptr address, s
     LEAVE(stream_resolve(handle, context, &stream));
 }
 
+/* Cache and scheduling hints: accepted, without effect on the model. */
+CUDA_API CUresult cuStreamSetAttribute(CUstream handle, int attribute, const void *value)
+{
+    ENTER(context);
+    struct stream *stream;
+    CUresult result = stream_resolve(handle, context, &stream);
+    LEAVE(result == CUDA_SUCCESS && value == NULL ? CUDA_ERROR_INVALID_VALUE : result);
+}
+
+CUDA_API CUresult cuStreamGetAttribute(CUstream handle, int attribute, void *value)
+{
+    ENTER(context);
+    struct stream *stream;
+    CUresult result = stream_resolve(handle, context, &stream);
+    if (result == CUDA_SUCCESS && value == NULL)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        memset(value, 0, 64);
+    LEAVE(result);
+}
+
+CUDA_API CUresult cuStreamCopyAttributes(CUstream to, CUstream from)
+{
+    ENTER(context);
+    struct stream *stream;
+    CUresult result = stream_resolve(to, context, &stream);
+    LEAVE(result == CUDA_SUCCESS ? stream_resolve(from, context, &stream) : result);
+}
+
 static CUresult write_value(CUstream handle, CUdeviceptr address, uint64_t value, unsigned int bytes)
 {
     ENTER(context);
@@ -325,3 +354,6 @@ PER_THREAD(_ptsz, cuStreamWriteValue32_v2, (CUstream s, CUdeviceptr a, uint32_t 
 PER_THREAD(_ptsz, cuStreamWriteValue64_v2, (CUstream s, CUdeviceptr a, uint64_t v, unsigned int f), (s, a, v, f))
 PER_THREAD(_ptsz, cuEventRecord, (CUevent e, CUstream s), (e, s))
 PER_THREAD(_ptsz, cuEventRecordWithFlags, (CUevent e, CUstream s, unsigned int f), (e, s, f))
+PER_THREAD(_ptsz, cuStreamSetAttribute, (CUstream s, int a, const void *v), (s, a, v))
+PER_THREAD(_ptsz, cuStreamGetAttribute, (CUstream s, int a, void *v), (s, a, v))
+PER_THREAD(_ptsz, cuStreamCopyAttributes, (CUstream t, CUstream f), (t, f))
