@@ -262,7 +262,7 @@ uint32_t device_of_card(uint32_t card);
 CUresult stream_resolve(CUstream handle, struct context *context, struct stream **stream);
 struct stream *stream_make(struct context *context, unsigned int flags, int priority);
 CUresult stream_push(struct stream *stream, const work *item, ticket **record);
-void stream_pump(struct stream *stream);
+bool stream_pump(struct stream *stream);
 CUresult stream_wait(struct stream *stream);
 CUresult ticket_wait(struct context *context, ticket *mark);
 CUresult context_wait(struct context *context);

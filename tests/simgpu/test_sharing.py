@@ -58,6 +58,16 @@ def test_a_process_killed_at_any_moment_gives_everything_back(machine: Machine, 
     assert card["work_waiting"] == 0
 
 
+def test_a_lock_is_taken_over_from_the_dead_with_everything_it_guards(machine: Machine, tmp_path: Path) -> None:
+    program = tmp_path / "recovery"
+    sources = Path(__file__).parent.parent.parent / "native/simgpu"
+    command = ["gcc", "-std=gnu11", "-g", "-fsanitize=address,undefined", "-pthread", "-I", sources, "-o", program]
+    command += [Path(__file__).parent / "recovery.c", *sorted(sources.glob("machine*.c")), "-lm"]
+    subprocess.run([str(word) for word in command], check=True)
+    done = subprocess.run([program], capture_output=True, text=True, timeout=100, env=machine.environment())
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
 def test_the_living_take_over_what_the_dead_held(machine: Machine) -> None:
     holder = machine.start("""
         open_card()
