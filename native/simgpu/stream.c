@@ -66,6 +66,8 @@ CUDA_API CUresult cuStreamGetPriority(CUstream handle, int *priority)
     ENTER(context);
     struct stream *stream;
     CUresult result = stream_resolve(handle, context, &stream);
+    if (result == CUDA_SUCCESS && priority == NULL)
+        result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
         *priority = stream->priority;
     LEAVE(result);
@@ -76,6 +78,8 @@ CUDA_API CUresult cuStreamGetFlags(CUstream handle, unsigned int *flags)
     ENTER(context);
     struct stream *stream;
     CUresult result = stream_resolve(handle, context, &stream);
+    if (result == CUDA_SUCCESS && flags == NULL)
+        result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
         *flags = stream->flags;
     LEAVE(result);
@@ -86,6 +90,8 @@ CUDA_API CUresult cuStreamGetId(CUstream handle, unsigned long long *id)
     ENTER(context);
     struct stream *stream;
     CUresult result = stream_resolve(handle, context, &stream);
+    if (result == CUDA_SUCCESS && id == NULL)
+        result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
         *id = stream->id;
     LEAVE(result);
@@ -96,6 +102,8 @@ CUDA_API CUresult cuStreamGetCtx(CUstream handle, CUcontext *owner)
     ENTER(context);
     struct stream *stream;
     CUresult result = stream_resolve(handle, context, &stream);
+    if (result == CUDA_SUCCESS && owner == NULL)
+        result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
         *owner = stream->context;
     LEAVE(result);
@@ -113,6 +121,8 @@ CUDA_API CUresult cuStreamGetDevice(CUstream handle, CUdevice *device)
     ENTER(context);
     struct stream *stream;
     CUresult result = stream_resolve(handle, context, &stream);
+    if (result == CUDA_SUCCESS && device == NULL)
+        result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
         *device = (CUdevice)device_of_card(stream->context->card);
     LEAVE(result);
