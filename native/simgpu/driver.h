@@ -65,7 +65,7 @@ typedef struct {
     char *staged; /* pageable source, already copied */
     size_t to_pitch, from_pitch, to_slice, from_slice;
     size_t width, height, depth;
-    bool to_device, from_device;
+    bool to_device, from_device, between_cards;
     CUDA_MEMCPY3D asked; /* as given, for graph nodes */
 } copy_work;
 
@@ -186,7 +186,7 @@ struct context {
     struct context *next;
 };
 
-enum { BLOCK_DEVICE, BLOCK_MANAGED, BLOCK_HOST, BLOCK_REGISTERED, BLOCK_RESERVED, BLOCK_MAPPED, BLOCK_ARRAY };
+enum { BLOCK_DEVICE, BLOCK_MANAGED, BLOCK_HOST, BLOCK_REGISTERED, BLOCK_MAPPED, BLOCK_ARRAY };
 
 /* Memory by address. */
 typedef struct block {
@@ -262,14 +262,13 @@ uint32_t device_of_card(uint32_t card);
 CUresult stream_resolve(CUstream handle, struct context *context, struct stream **stream);
 struct stream *stream_make(struct context *context, unsigned int flags, int priority);
 CUresult stream_push(struct stream *stream, const work *item, ticket **record);
-void stream_pump(struct stream *stream);
+bool stream_pump(struct stream *stream);
 CUresult stream_wait(struct stream *stream);
 CUresult ticket_wait(struct context *context, ticket *mark);
 CUresult context_wait(struct context *context);
 void context_abandon(struct context *context);
 bool stream_idle(struct stream *stream);
 void ticket_drop(ticket *mark);
-uint64_t context_now_ns(struct context *context);
 CUresult stream_launch(struct stream *stream, const work *item); /* captures, or pushes */
 
 /* work.c: what a piece of work costs and does */
@@ -277,7 +276,6 @@ void work_describe(struct context *context, const work *item, simgpu_op *cost);
 void work_carry_out(struct stream *stream, work *item);
 void work_release(work *item);
 CUresult copy_prepare(const CUDA_MEMCPY3D *asked, copy_work *copy);
-bool copy_from_pageable(const copy_work *copy);
 
 /* memory.c; the driver's lock is held */
 block *block_find(uint64_t address);
@@ -292,7 +290,6 @@ void pages_give(void *pages, size_t bytes);
 
 /* pool.c */
 void pool_freed(struct pool *pool, uint64_t bytes);
-struct pool *pool_default(uint32_t card);
 
 /* kernels.c, module.c */
 const kernel_model *kernel_find(const char *name);

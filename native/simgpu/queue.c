@@ -91,11 +91,6 @@ bool stream_idle(struct stream *stream)
     return stream->first == NULL;
 }
 
-uint64_t context_now_ns(struct context *context)
-{
-    return simgpu_modelled_ns(&driver.machine, driver_card(context->card), simgpu_real_ns());
-}
-
 /* The legacy stream and the blocking streams of a context wait for each other's earlier work. */
 static bool barrier_open(const struct stream *stream, const op *item)
 {
@@ -194,10 +189,11 @@ static void retire_first(struct stream *stream)
 
 /* Carries out what the card has finished. Effects happen with the driver unlocked; the stream is marked so that
  * nobody else takes the same work, and the work stays in the queue so that the stream does not look idle. */
-void stream_pump(struct stream *stream)
+bool stream_pump(struct stream *stream)
 {
+    bool progress = false;
     if (stream->retiring || stream->first == NULL)
-        return;
+        return false;
     for (;;) {
         op *batch[BATCH];
         size_t count = 0;
@@ -218,10 +214,12 @@ void stream_pump(struct stream *stream)
         stream->retiring = false;
         for (size_t index = 0; index < count; index++)
             retire_first(stream);
+        progress = true;
         pthread_cond_broadcast(&driver.changed);
     }
     if (stream->first == NULL)
         give_lane(stream);
+    return progress;
 }
 
 /* A dead context's work ends at once, without its effects; whoever waits for it learns of the error. */
@@ -241,14 +239,20 @@ void context_abandon(struct context *context)
     pthread_cond_broadcast(&driver.changed);
 }
 
-static void context_pump(struct context *context)
+/* Until nothing moves: what one stream has finished may be what another waits for. */
+static bool context_pump(struct context *context)
 {
-    if (context_health(context) != CUDA_SUCCESS) {
-        context_abandon(context);
-        return;
+    bool progress = false;
+    for (bool again = true; again; progress |= again) {
+        again = false;
+        if (context_health(context) != CUDA_SUCCESS) {
+            context_abandon(context);
+            return progress;
+        }
+        for (struct stream *stream = context->streams; stream != NULL; stream = stream->next)
+            again |= stream_pump(stream);
     }
-    for (struct stream *stream = context->streams; stream != NULL; stream = stream->next)
-        stream_pump(stream);
+    return progress;
 }
 
 /* How much of a stream's submitted work to let pass before looking again. Work that only waits for its turn in the ring
@@ -320,7 +324,8 @@ static void *executor(void *unused)
         for (struct context *context = driver.contexts; context != NULL; context = context->next) {
             if (context->destroyed || context->waiting_threads > 0)
                 continue;
-            context_pump(context);
+            if (context_pump(context))
+                earliest = 0; /* another context may have waited for it */
             uint64_t look = context_next_look(context, NULL);
             earliest = look < earliest ? look : earliest;
         }

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,11 +42,11 @@ class Machine:
             **(extra or {}),
         }
 
-    def start(self, program: str, *arguments: str, **extra: str) -> subprocess.Popen[str]:
+    def start(self, program: str, *arguments: str, under: Sequence[str] = (), **extra: str) -> subprocess.Popen[str]:
         """Start a Python program that has `preamble` imported; it shares the test's standard error."""
         source = "from preamble import *\n" + textwrap.dedent(program)
         return subprocess.Popen(
-            [sys.executable, "-c", source, *arguments],
+            [*under, sys.executable, "-c", source, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -1,5 +1,6 @@
 """The driver's face: names, versions, devices, errors, and what is not simulated."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,29 @@ def test_entry_points_are_found_by_version_and_stream_flag(machine: Machine) -> 
         assert find("cuNoSuchThing", 13000) == (500, None, 1)
         assert find("cuNoSuchThing", 13000, 64)[0] == 1
     """)
+
+
+def test_no_entry_point_crashes_on_null_arguments(machine: Machine) -> None:
+    table = (Path(__file__).parent.parent.parent / "native/simgpu/names.h").read_text()
+    symbols = {name for line in re.findall(r"^[ET]\(\w+, \d+, ([^)]*)\)", table, re.M) for name in line.split(", ")}
+    assert len(symbols) > 300
+    machine.run(
+        """
+        crashed = []
+        for name in sys.argv[1:]:
+            child = os.fork()
+            if child == 0:
+                library, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+                library.cuInit(0)
+                library.cuCtxCreate_v2(ctypes.byref(context), 0, 0)
+                getattr(library, name)(*[ctypes.c_void_p(0)] * 11)
+                os._exit(0)
+            if os.waitpid(child, 0)[1] != 0:
+                crashed.append(name)
+        assert crashed == [], crashed
+        """,
+        *sorted(symbols),
+    )
 
 
 def test_without_a_machine_there_is_no_device(tmp_path: Path, machine: Machine) -> None:

@@ -113,3 +113,26 @@ def test_waiting_during_a_capture_is_refused_and_spoils_it(machine: Machine) -> 
         check(cuda.cuStreamSynchronize(other))
         check(cuda.cuStreamEndCapture(stream))
     """)
+
+
+def test_nodes_of_any_kind_through_the_generic_call_and_graphs_in_graphs(machine: Machine) -> None:
+    machine.run("""
+        context = open_card()
+        memory, out = check(cuda.cuMemAlloc(4096)), np.zeros(4096, np.uint8)
+        graph, child = check(cuda.cuGraphCreate(0)), check(cuda.cuGraphCreate(0))
+        fill = cuda.CUgraphNodeParams()
+        fill.type = cuda.CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEMSET
+        fill.memset.dst, fill.memset.value, fill.memset.elementSize = memory, 7, 1
+        fill.memset.width, fill.memset.height, fill.memset.ctx = 4096, 1, context
+        check(cuda.cuGraphAddNode(child, None, None, 0, fill))
+        launch = cuda.CUDA_KERNEL_NODE_PARAMS()
+        launch.func, launch.kernelParams = function("baton_busy"), ((1000,), (U64,))
+        launch.gridDimX = launch.gridDimY = launch.gridDimZ = 1
+        launch.blockDimX, launch.blockDimY, launch.blockDimZ = 32, 1, 1
+        first = check(cuda.cuGraphAddKernelNode(graph, None, 0, launch))
+        assert check(cuda.cuGraphKernelNodeGetParams(first)).blockDimX == 32
+        check(cuda.cuGraphAddChildGraphNode(graph, [first], 1, child))
+        check(cuda.cuGraphLaunch(check(cuda.cuGraphInstantiate(graph, 0)), 0))
+        check(cuda.cuMemcpyDtoH(out.ctypes.data, memory, 4096))
+        assert (out == 7).all()
+    """)

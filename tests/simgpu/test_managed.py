@@ -22,7 +22,7 @@ def test_a_kernel_pays_for_what_is_absent_and_only_once(card: Machine) -> None:
         size = 512 * MIB
         a, b, c = (check(cuda.cuMemAllocManaged(size, 1)) for _ in range(3))
         marks = [check(cuda.cuEventCreate(0)) for _ in range(6)]
-        busy(2000)  # everything below is launched before it ends
+        busy(50_000)  # everything below is launched before it ends
         for mark, memory in zip(marks, (a, a, b, c, a), strict=False):
             check(cuda.cuEventRecord(mark, 0))
             touch(memory, size, 10)

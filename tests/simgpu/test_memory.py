@@ -215,3 +215,38 @@ def test_virtual_memory_management(machine: Machine) -> None:
         check(cuda.cuMemAddressFree(space, 8 * grain))
         assert result_of(cuda.cuMemCreate(2 * GIB, properties, 0)) == "OUT_OF_MEMORY"
     """)
+
+
+def test_copies_between_cards_and_through_arrays(machine: Machine) -> None:
+    machine.run("""
+        open_card()
+        first = check(cuda.cuCtxGetCurrent())
+        second = check(cuda.cuCtxCreate(None, 0, 1))
+        b = check(cuda.cuMemAlloc(4096))
+        check(cuda.cuCtxPopCurrent())
+        a = check(cuda.cuMemAlloc(4096))
+        check(cuda.cuMemsetD8(a, 3, 4096))
+        check(cuda.cuMemcpyPeer(b, second, a, first, 4096))
+        out = np.zeros(4096, np.uint8)
+        check(cuda.cuMemcpyDtoH(out.ctypes.data, b, 4096))
+        assert (out == 3).all()
+
+        T = cuda.CUmemorytype
+        shape = cuda.CUDA_ARRAY_DESCRIPTOR()
+        shape.Width, shape.Height, shape.NumChannels = 64, 4, 1
+        shape.Format = cuda.CUarray_format.CU_AD_FORMAT_FLOAT
+        array = check(cuda.cuArrayCreate(shape))
+        data, back = np.arange(256, dtype=np.float32), np.zeros(256, np.float32)
+        there = cuda.CUDA_MEMCPY2D()
+        there.srcMemoryType, there.srcHost, there.srcPitch = T.CU_MEMORYTYPE_HOST, data.ctypes.data, 256
+        there.dstMemoryType, there.dstArray = T.CU_MEMORYTYPE_ARRAY, array
+        there.WidthInBytes, there.Height = 256, 4
+        check(cuda.cuMemcpy2D(there))
+        again = cuda.CUDA_MEMCPY2D()
+        again.srcMemoryType, again.srcArray = T.CU_MEMORYTYPE_ARRAY, array
+        again.dstMemoryType, again.dstHost, again.dstPitch = T.CU_MEMORYTYPE_HOST, back.ctypes.data, 256
+        again.WidthInBytes, again.Height = 256, 4
+        check(cuda.cuMemcpy2D(again))
+        assert (back == data).all()
+        check(cuda.cuArrayDestroy(array))
+    """)

@@ -1,5 +1,6 @@
 """Several processes on one card: they share its time, and a dead one leaves nothing behind."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -58,6 +59,16 @@ def test_a_process_killed_at_any_moment_gives_everything_back(machine: Machine, 
     assert card["work_waiting"] == 0
 
 
+def test_a_lock_is_taken_over_from_the_dead_with_everything_it_guards(machine: Machine, tmp_path: Path) -> None:
+    program = tmp_path / "recovery"
+    sources = Path(__file__).parent.parent.parent / "native/simgpu"
+    command = ["gcc", "-std=gnu11", "-g", "-fsanitize=address,undefined", "-pthread", "-I", sources, "-o", program]
+    command += [Path(__file__).parent / "recovery.c", *sorted(sources.glob("machine*.c")), "-lm"]
+    subprocess.run([str(word) for word in command], check=True)
+    done = subprocess.run([program], capture_output=True, text=True, timeout=100, env=machine.environment())
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
 def test_the_living_take_over_what_the_dead_held(machine: Machine) -> None:
     holder = machine.start("""
         open_card()
@@ -84,6 +95,37 @@ def test_the_living_take_over_what_the_dead_held(machine: Machine) -> None:
     holder.kill()
     holder.communicate()
     assert float(survivor.communicate("\n", timeout=60)[0]) == pytest.approx(1000, rel=0.01)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="making a pid namespace needs root")
+def test_processes_in_namespaces_of_their_own_share_and_die_like_any_other(machine: Machine) -> None:
+    """Both are process 1 where they live, as in two containers."""
+    program = """
+        assert os.getpid() == 1
+        open_card()
+        check(cuda.cuMemAlloc(300 * MIB))
+        busy(1_000_000)
+        say("ready")
+        sys.stdin.read()
+    """
+    apart = ["unshare", "--pid", "--fork", "--kill-child"]
+    programs = [machine.start(program, under=apart) for _ in range(2)]
+    for one in programs:
+        _ready(one)
+    card = machine.card()
+    assert card["device_bytes"] == 600 << 20
+    seen = {process["pid"] for process in card["processes"]}
+    assert len(seen) == 2
+    assert all(b"python" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in seen), (
+        "pids as this namespace has them"
+    )
+    programs[0].kill()
+    programs[0].communicate()
+    machine.run("open_card(); check(cuda.cuMemAlloc(700 * MIB))")
+    assert machine.card()["device_bytes"] == 300 << 20
+    programs[1].kill()
+    programs[1].communicate()
+    machine.run("open_card(); check(cuda.cuMemAlloc(1000 * MIB))")
 
 
 def test_a_forked_child_is_refused_and_its_parent_goes_on(machine: Machine) -> None:

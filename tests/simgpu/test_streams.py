@@ -60,7 +60,7 @@ def test_events_measure_modelled_time(machine: Machine) -> None:
         open_card()
         stream = check(cuda.cuStreamCreate(1))
         start, middle, end = (check(cuda.cuEventCreate(0)) for _ in range(3))
-        busy(500, stream)  # long enough for the rest to be launched meanwhile
+        busy(10_000, stream)  # long enough for the rest to be launched meanwhile
         check(cuda.cuEventRecord(start, stream))
         busy(200, stream)
         check(cuda.cuEventRecord(middle, stream))
