@@ -23,16 +23,25 @@ _COMMON = ["-std=gnu11", "-O2", "-g1", "-fPIC", "-shared", "-pthread", "-fvisibi
 
 @dataclass(frozen=True)
 class Library:
-    """One shared library: its file name below the output folder, its source folder, and what is special."""
+    """One shared library: its file name below the output folder, its source folder, and what is special.
+
+    `sources` and `exclude` are globs inside the folder; every header there counts as an input.
+    """
 
     output: str
     folder: str
     flags: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ("*.c",)
     exclude: tuple[str, ...] = ()
 
 
-LIBRARIES = (Library("libbaton.so", "hook", libraries=("-ldl",)),)
+LIBRARIES = (
+    Library("libbaton.so", "hook", libraries=("-ldl",)),
+    Library("simgpu/libcuda.so.1", "simgpu", exclude=("nvml*.c",), flags=("-Wl,-z,nodelete",), libraries=("-lm",)),
+    Library("simgpu/libnvidia-ml.so.1", "simgpu", sources=("machine*.c", "nvml*.c"), libraries=("-lm",)),
+    Library("simgpu/libsimgpu.so", "simgpu", sources=("machine*.c",), libraries=("-lm",)),
+)
 
 
 class BuildError(SystemExit):
@@ -53,14 +62,15 @@ def compiler() -> str:
     )
 
 
-def build(out: Path, sanitize: str = "") -> list[Path]:
-    """Compile every library that is out of date into `out`; return their paths."""
-    return [_compile(library, out, sanitize) for library in LIBRARIES]
+def build(out: Path, sanitize: str = "", only: str = "") -> list[Path]:
+    """Compile every library that is out of date into `out`, or just the one named `only`; return their paths."""
+    return [_compile(library, out, sanitize) for library in LIBRARIES if only in ("", library.output)]
 
 
 def _compile(library: Library, out: Path, sanitize: str) -> Path:
     folder = NATIVE / library.folder
-    sources = sorted(p for p in folder.glob("*.c") if p.name not in library.exclude)
+    excluded = {path for pattern in library.exclude for path in folder.glob(pattern)}
+    sources = sorted({path for pattern in library.sources for path in folder.glob(pattern)} - excluded)
     target = out / library.output
     flags = [*_COMMON, *library.flags]
     if sanitize:
@@ -89,8 +99,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, default=NATIVE.parent / "src" / "baton" / "_native")
     parser.add_argument("--sanitize", default="", help="address, undefined, thread, or a comma list of them")
+    parser.add_argument("--only", default="", choices=[library.output for library in LIBRARIES])
     arguments = parser.parse_args()
-    for path in build(arguments.out, arguments.sanitize):
+    for path in build(arguments.out, arguments.sanitize, arguments.only):
         sys.stdout.write(f"{path}\n")
 
 

@@ -4,12 +4,19 @@ import asyncio
 import contextlib
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from baton.cli.output import command_app
-from baton.errors import UsageError
+from baton.errors import UnavailableError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from baton.gpu.cards import GpuSource
+    from baton.lock.events import CardId
+    from baton.lock.telemetry import CardInfo, Reading, Telemetry
 
 app = command_app()
 
@@ -27,6 +34,49 @@ def parse_size(text: str, field: str) -> int:
     if unit not in _UNITS or number < 0:
         raise UsageError(f"{field} is {text!r}, expected a size such as 8Gi or 512Mi")
     return int(number * _UNITS[unit])
+
+
+class CardTelemetry:
+    """The lock's view of a source of GPUs."""
+
+    def __init__(self, source: "GpuSource") -> None:
+        self._source = source
+
+    def cards(self) -> "Sequence[CardInfo]":
+        """The machine's cards."""
+        from baton.lock.events import CardId
+        from baton.lock.telemetry import CardInfo
+
+        return [CardInfo(CardId(card.id), card.memory_mib * 2**20) for card in self._source.cards()]
+
+    def read(self) -> "Mapping[CardId, Reading]":
+        """One look at all of them; a process whose memory is not told is left out."""
+        from baton.lock.events import CardId
+        from baton.lock.telemetry import Reading
+
+        readings: dict[CardId, Reading] = {}
+        for sample in self._source.telemetry():
+            moved = [b for b in (sample.pcie_sent_bytes, sample.pcie_received_bytes) if b is not None]
+            readings[CardId(sample.card)] = Reading(
+                None if sample.memory_total_mib is None else sample.memory_total_mib * 2**20,
+                sum(moved) if moved else None,
+                {use.pid: use.memory_mib * 2**20 for use in sample.processes if use.memory_mib is not None},
+            )
+        return readings
+
+
+def _nvml() -> "Telemetry":
+    """NVML where there is a driver; otherwise cards are those that clients name."""
+    import structlog
+
+    from baton.gpu.nvml import NvmlSource
+    from baton.lock.telemetry import NoTelemetry
+
+    try:
+        return CardTelemetry(NvmlSource())
+    except UnavailableError as error:
+        structlog.get_logger().info("no telemetry", reason=str(error))
+        return NoTelemetry()
 
 
 @app.command()
@@ -57,7 +107,7 @@ def lockd(
     from baton.lock.daemon import LockDaemon
     from baton.lock.events import CardId, Mode
     from baton.lock.paths import Paths, default_socket_dir
-    from baton.lock.telemetry import CardInfo, NoTelemetry
+    from baton.lock.telemetry import CardInfo, NoTelemetry, Telemetry
 
     logs.set_up(sys.stderr, as_json=log_json, verbose=verbose)
     chosen = configuration.load(config) if config else configuration.Config()
@@ -78,11 +128,12 @@ def lockd(
     for entry in gpu or ():
         uuid, _, memory = entry.partition("=")
         given.append(CardInfo(CardId(uuid), parse_size(memory, f"--gpu {uuid}") if memory else 0))
+    telemetry: Telemetry = NoTelemetry(given) if given else _nvml()
     daemon_config = msgspec.structs.replace(chosen, settings=settings)
     paths = Paths((socket_dir or default_socket_dir()).absolute())
 
     async def serve() -> None:
-        await LockDaemon(paths, daemon_config, NoTelemetry(given), metrics_port).run()
+        await LockDaemon(paths, daemon_config, telemetry, metrics_port).run()
 
     with contextlib.suppress(ImportError):
         import uvloop

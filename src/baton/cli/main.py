@@ -31,11 +31,13 @@ class Entry(NamedTuple):
 
 _ABOUT = "About this installation"
 _SHARE = "Sharing GPUs"
+_SIMULATED = "Without a GPU"
 
 COMMANDS: dict[str, Entry] = {
     "lock": Entry("baton.cli.lock", "Show and steer who runs on the GPUs of this machine.", _SHARE),
     "lockd": Entry("baton.cli.lockd", "Run the lock daemon, which decides who may run on a GPU now.", _SHARE),
     "doctor": Entry("baton.cli.doctor", "Check this machine for all that Baton needs, with remedies.", _ABOUT),
+    "simgpu": Entry("baton.cli.simgpu", "Simulated GPUs: start, look at, break, stop.", _SIMULATED),
     "version": Entry("baton.cli.version", "Show the version of Baton and of its native libraries.", _ABOUT),
 }
 

@@ -375,21 +375,20 @@ class LockDaemon:
             return
         failing = False
         while True:
-            contended = False
-            shortest_s = _SAMPLE_BUSY_S
-            for card in list(self.core.cards.values()):
-                contended = contended or len(card.active) > 1
-                shortest_s = min(shortest_s, max(card.quantum_s / 10, 0.01))
-                try:
-                    reading = await asyncio.to_thread(self.telemetry.read, card.id)
-                except (BatonError, OSError) as error:
-                    if not failing:
-                        log.warning("telemetry failed", gpu=card.id, error=str(error))
-                    failing = True
-                    continue
+            try:
+                readings = await asyncio.to_thread(self.telemetry.read)
                 failing = False
-                by_pid = dict(reading.memory_by_pid) if reading.memory_by_pid is not None else None
-                self.submit(ev.Sampled(card.id, reading.capacity_bytes, reading.pcie_bytes, by_pid))
+            except (BatonError, OSError) as error:
+                if not failing:
+                    log.warning("telemetry failed", error=str(error))
+                failing, readings = True, {}
+            for card_id, reading in readings.items():
+                if card_id in self.core.cards:
+                    by_pid = dict(reading.memory_by_pid) if reading.memory_by_pid is not None else None
+                    self.submit(ev.Sampled(card_id, reading.capacity_bytes, reading.pcie_bytes, by_pid))
+            cards = self.core.cards.values()
+            contended = any(len(card.active) > 1 for card in cards)
+            shortest_s = min([_SAMPLE_BUSY_S, *(max(card.quantum_s / 10, 0.01) for card in cards)])
             await asyncio.sleep(shortest_s if contended else _SAMPLE_IDLE_S)
 
     def card_named(self, raw: bytes | None) -> CardId | None:
