@@ -75,7 +75,7 @@ def _nvml() -> "Telemetry":
     try:
         return CardTelemetry(NvmlSource())
     except UnavailableError as error:
-        structlog.get_logger().info("no telemetry", reason=str(error))
+        structlog.get_logger().debug("no telemetry", reason=str(error))
         return NoTelemetry()
 
 

@@ -99,6 +99,10 @@ class Settling(Turns):
             gang = client.gang
             if gang is None or gang.requested:
                 continue
+            if not any(member.phase is Phase.HOLDING for member in gang.members.values()):
+                # What it wanted to join has ended meanwhile.
+                self._request_gang(gang, now_s)
+                continue
             if not (card.exclusive and card.holders) and not card.ghosts and gangs.reservation(card) is None:
                 if policy.eligible(card, client):
                     self._grant(client, now_s)
