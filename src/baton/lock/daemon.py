@@ -55,6 +55,7 @@ DEFAULT_CARD = CardId("default")
 MAX_CARDS = 64
 _HOLDERS_RECORDED = 64
 _SNAPSHOT_EVERY_S = 1.0
+_CLAIM_WITHIN_S = 60.0
 _SAMPLE_BUSY_S = 0.2
 _SAMPLE_IDLE_S = 2.0
 
@@ -87,6 +88,7 @@ class LockDaemon:
         self._started_s = 0.0
         self._journal = HolderJournal(paths.journal)
         self._snapshots = SnapshotFile(paths.accounts)
+        self._unclaimed: dict[ClientId, AccountRecord] = {}
         self._records: dict[CardId, CardRecord] = {}
         self._started: dict[ClientId, int] = {}
         self._listeners: list[Listener] = []
@@ -336,6 +338,7 @@ class LockDaemon:
             self.apply_setting(setting)
         for account in snapshot.accounts:
             self.core.recalled[ClientId(account.client)] = _ledger(account)
+            self._unclaimed[ClientId(account.client)] = account
         for tenant in snapshot.tenants:
             self.core.departed[tenant.tenant] = _ledger(tenant)
         self.parked = {ClientId(client) for client in snapshot.parked}
@@ -355,7 +358,7 @@ class LockDaemon:
         self._dirty = False
         accounts = [
             AccountRecord(client.id, ledger.received_s, ledger.entitled_s, ledger.waited_s, ledger.grants,
-                          ledger.drops, ledger.paged_bytes)
+                          ledger.drops, ledger.paged_bytes, client.tenant)
             for client in self.core.clients.values() if (ledger := client.ledger).grants
         ]  # fmt: skip
         tenants = [
@@ -363,12 +366,22 @@ class LockDaemon:
                          ledger.paged_bytes)
             for name, ledger in self.core.departed.items()
         ]  # fmt: skip
+        accounts += [self._unclaimed[client] for client in self.core.recalled]
         parked = [int(client.id) for client in self.core.clients.values() if client.parked]
         self._snapshots.write(Snapshot(list(self.by_hand.values()), accounts, tenants, parked))
+
+    def _close_accounts(self) -> None:
+        """Whoever has not come back by now will not; what it received stays with its tenant."""
+        for client, ledger in self.core.recalled.items():
+            self.core.departed.setdefault(self._unclaimed[client].tenant, Ledger()).add(ledger)
+        self.core.recalled.clear()
+        self._unclaimed.clear()
 
     async def _keep_snapshots(self) -> None:
         while True:
             await asyncio.sleep(_SNAPSHOT_EVERY_S)
+            if self._unclaimed and self.now_s() > self._started_s + _CLAIM_WITHIN_S:
+                self._close_accounts()
             if self._dirty:
                 self.save()
 
@@ -377,21 +390,20 @@ class LockDaemon:
             return
         failing = False
         while True:
-            contended = False
-            shortest_s = _SAMPLE_BUSY_S
-            for card in list(self.core.cards.values()):
-                contended = contended or len(card.active) > 1
-                shortest_s = min(shortest_s, max(card.quantum_s / 10, 0.01))
-                try:
-                    reading = await asyncio.to_thread(self.telemetry.read, card.id)
-                except (BatonError, OSError) as error:
-                    if not failing:
-                        log.warning("telemetry failed", gpu=card.id, error=str(error))
-                    failing = True
-                    continue
+            try:
+                readings = await asyncio.to_thread(self.telemetry.read)
                 failing = False
-                by_pid = dict(reading.memory_by_pid) if reading.memory_by_pid is not None else None
-                self.submit(ev.Sampled(card.id, reading.capacity_bytes, reading.pcie_bytes, by_pid))
+            except (BatonError, OSError) as error:
+                if not failing:
+                    log.warning("telemetry failed", error=str(error))
+                failing, readings = True, {}
+            for card_id, reading in readings.items():
+                if card_id in self.core.cards:
+                    by_pid = dict(reading.memory_by_pid) if reading.memory_by_pid is not None else None
+                    self.submit(ev.Sampled(card_id, reading.capacity_bytes, reading.pcie_bytes, by_pid))
+            cards = self.core.cards.values()
+            contended = any(len(card.active) > 1 for card in cards)
+            shortest_s = min([_SAMPLE_BUSY_S, *(max(card.quantum_s / 10, 0.01) for card in cards)])
             await asyncio.sleep(shortest_s if contended else _SAMPLE_IDLE_S)
 
     def card_named(self, raw: bytes | None) -> CardId | None:

@@ -55,7 +55,8 @@ def refresh(card: Card, settings: Settings) -> None:
     """Set the card's quantum and idle time from what is known now."""
     if card.active:
         cost_s = card.switch_cost_s
-        expected_s = expected_cost_s(card, settings)
+        # While it thrashed although everything should fit, the sizes are not to be believed.
+        expected_s = expected_cost_s(card, settings) if card.clock_s >= card.thrash_until_s else None
         if cost_s is None or (expected_s is not None and expected_s <= card.release_s):
             cost_s = expected_s
         card.cost_s = cost_s

@@ -61,6 +61,7 @@ class Turn:
     reported: bool = False
     paging: bool = True
     paged_bytes: int = 0
+    quiet_samples: int = 0
     excess_sync_s: float = 0.0
 
 
@@ -122,7 +123,9 @@ class Client:
         if allocated_bytes is not None:
             self.allocated_bytes = max(0, allocated_bytes)
         if measured_bytes is not None:
-            self.measured_bytes = measured_bytes
+            # What is resident of one that does not report shrinks when others push it out; its need does not.
+            least = 0 if self.extended else self.measured_bytes or 0
+            self.measured_bytes = max(measured_bytes, least)
         if self.allocated_bytes is not None or self.measured_bytes is not None:
             self.need_bytes = max(self.allocated_bytes or 0, self.measured_bytes or 0)
         else:
