@@ -81,7 +81,6 @@ typedef struct ticket {
     bool done;
     uint64_t at_ns; /* modelled */
     uint32_t card;
-    struct stream *stream;
 } ticket;
 
 enum {
@@ -132,8 +131,9 @@ typedef struct op {
     work work;
     ticket *ticket; /* of a record or a wait */
     uint64_t sequence;
-    uint64_t lane_number; /* position in the lane, once submitted */
-    bool submitted, waits_for_host;
+    uint64_t lane_number; /* position in the lane, once submitted; UINT64_MAX: does not go through it */
+    uint64_t ended_ns;
+    bool finished; /* on the card; its effects are still to come */
 } op;
 
 struct stream {
@@ -147,6 +147,7 @@ struct stream {
     pthread_t thread; /* of a per-thread default stream */
     bool per_thread;
     op *first, *last, *unsubmitted;
+    uint32_t length; /* of the queue */
     uint32_t lane; /* SIMGPU_NONE: none */
     uint64_t last_end_ns, not_before_ns;
     struct capture *capture;
@@ -178,9 +179,7 @@ struct context {
     struct stream *streams;            /* the legacy stream is always among them */
     struct stream *legacy;
     struct module *modules;
-    struct pool *current_pool;
     uint32_t waiting_threads;
-    uint32_t capturing;
     uint64_t peers; /* bit per card */
     size_t limits[16];
     int cache_config, shared_config;
@@ -256,7 +255,6 @@ CUresult driver_unsupported(const char *name);
 /* context.c */
 CUresult context_current(struct context **context); /* of this thread, alive */
 CUresult context_health(struct context *context);
-struct context *context_find_device(CUdevice device);
 CUresult device_check(CUdevice device);
 uint32_t device_of_card(uint32_t card);
 

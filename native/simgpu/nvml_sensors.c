@@ -31,7 +31,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t 
 {
     NEED(memory);
     WITH_CARD(device, card, memory->total = card->profile.memory_bytes;
-              memory->used = card->device_bytes + card->resident_bytes; memory->free = memory->total - memory->used);
+              memory->used = card->device_bytes + card->resident_bytes; memory->free = simgpu_card_free_bytes(card));
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)

@@ -42,8 +42,8 @@ def function(name: str) -> Any:
 
 def blocks_for(demand: float) -> int:
     """Blocks of 1024 threads that keep this part of the card's SMs busy."""
-    count = check(cuda.cuDeviceGetAttribute(cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0))
-    return int(round(demand * count * 2))
+    count: int = check(cuda.cuDeviceGetAttribute(cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0))
+    return round(demand * count * 2)
 
 
 def busy(milliseconds: float, stream: Any = 0, demand: float = 1.0) -> None:

@@ -98,7 +98,7 @@ def test_a_foreign_layout_is_refused(tmp_path: Path, machine: Machine) -> None:
     ],
 )
 def test_wrong_settings_get_one_sentence(tmp_path: Path, setting: str, complaint: str) -> None:
-    with pytest.raises(ValueError, match="expected|must be") as refused:
+    with pytest.raises(ValueError, match=r"expected|must be") as refused:
         machines.create(tmp_path / "machine", setting)
     assert complaint in str(refused.value)
     assert not (tmp_path / "machine").exists()

@@ -1,41 +1,11 @@
 """Several processes on one card: they share its time, and a dead one leaves nothing behind."""
 
-import random
-import signal
 import subprocess
-import time
+from pathlib import Path
 
 import pytest
 
 from tests.simgpu.machines import Machine
-
-_CHURN = """
-    import random
-    open_card()
-    rng = random.Random(int(sys.argv[1]))
-    stream = check(cuda.cuStreamCreate(1))
-    managed = check(cuda.cuMemAllocManaged(700 * MIB, 1))
-    say("ready")
-    held = []
-    while True:
-        action = rng.randrange(6)
-        if action == 0:
-            memory = cuda.cuMemAlloc(rng.randrange(1, 64) * MIB)
-            if memory[0] == 0:
-                held.append(memory[1])
-        elif action == 1 and held:
-            check(cuda.cuMemFree(held.pop()))
-        elif action == 2:
-            busy(rng.random(), stream)
-        elif action == 3:
-            touch(managed, rng.randrange(1, 700) * MIB, 0.1, stream)
-        elif action == 4:
-            memory = cuda.cuMemAllocAsync(rng.randrange(1, 64) * MIB, stream)
-            if memory[0] == 0:
-                check(cuda.cuMemFreeAsync(memory[1], stream))
-        elif rng.randrange(20) == 0:
-            check(cuda.cuStreamSynchronize(stream))
-"""
 
 
 def _ready(program: subprocess.Popen[str]) -> None:
@@ -70,21 +40,22 @@ def test_two_processes_share_the_card(machine: Machine) -> None:
     assert max(together(0.4)) == pytest.approx(4000, rel=0.01)
 
 
-def test_a_process_killed_at_any_moment_gives_everything_back(machine: Machine) -> None:
-    rng = random.Random(4)
-    for round_number in range(8):
-        programs = [machine.start(_CHURN, str(round_number * 10 + index)) for index in range(3)]
-        for one in programs:
-            _ready(one)
-        for one in programs:
-            time.sleep(rng.random() * 0.1)  # the moment of death, not a synchronisation
-            one.send_signal(signal.SIGKILL)
-            one.communicate()
-        card = machine.card()
-        assert card["processes"] == []
-        assert card["free_bytes"] == card["memory_bytes"]
-        assert (card["device_bytes"], card["managed_bytes"], card["resident_bytes"]) == (0, 0, 0)
-        assert card["work_waiting"] == 0
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_process_killed_at_any_moment_gives_everything_back(machine: Machine, tmp_path: Path, seed: int) -> None:
+    """Three processes at a time that allocate, page and launch, killed at random instants, 150 times over."""
+    killer = tmp_path / "killer"
+    source = Path(__file__).parent / "killer.c"
+    command = ["gcc", "-O1", "-pthread", "-o", killer, source, machine.libraries / "libcuda.so.1"]
+    subprocess.run([str(word) for word in command], check=True)
+    done = subprocess.run(
+        [killer, "150", str(seed)], capture_output=True, text=True, timeout=250, env=machine.environment()
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+    card = machine.card()
+    assert card["processes"] == []
+    assert card["free_bytes"] == card["memory_bytes"]
+    assert (card["device_bytes"], card["managed_bytes"], card["resident_bytes"]) == (0, 0, 0)
+    assert card["work_waiting"] == 0
 
 
 def test_the_living_take_over_what_the_dead_held(machine: Machine) -> None:

@@ -69,6 +69,7 @@ class NvmlSource:
         self._event_set: Any = None
         self._watched: set[CardId] = set()
         self._silent = 0
+        self._deaf = False
 
     @property
     def simulated(self) -> bool:
@@ -133,8 +134,14 @@ class NvmlSource:
                 data = pynvml.nvmlEventSetWait_v2(self._event_set, wait_ms)
             except pynvml.NVMLError as error:
                 if error.value == pynvml.NVML_ERROR_TIMEOUT:
+                    self._deaf = False
                     return tuple(happened)
+                if self._deaf:
+                    time.sleep(timeout_s)  # told already; a caller in a loop must not spin
+                    return tuple(happened)
+                self._deaf = True
                 return (*happened, CardEvent(None, Severity.FATAL, f"NVML cannot wait for events: {error}"))
+            self._deaf = False
             happened.append(self._event(data))
             wait_ms = 0
 
