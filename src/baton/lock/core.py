@@ -17,6 +17,10 @@ from baton.lock.events import CardId, ClientId, Event, Instruction
 from baton.lock.settings import Settings
 from baton.lock.state import Card, Client, Gang, Ledger, Phase, Turn
 
+_QUIET_SAMPLES = 3
+_WORTH_TELLING = 1.5
+"""Clients are told of a new idle time when it differs by this factor: the estimate moves a little all the time."""
+
 
 class LockCore:
     """All cards of one machine and everybody who wants them."""
@@ -391,12 +395,14 @@ class LockCore:
             turn = client.turn
             if turn is None or not turn.paging:
                 continue
-            if len(card.holders) == 1 and (busy or turn.paged_bytes == 0):
-                turn.paged_bytes += moved
-                client.ledger.paged_bytes += moved
-            elif len(card.holders) > 1 and busy:
-                client.ledger.paged_bytes += moved // len(card.holders)
-            turn.paging = busy
+            if busy:
+                part = moved // len(card.holders)
+                turn.paged_bytes += part
+                client.ledger.paged_bytes += part
+            else:
+                # A turn may begin with work on the CPU; only a few quiet samples say that there is nothing to page.
+                turn.quiet_samples += 1
+                turn.paging = turn.paged_bytes == 0 and turn.quiet_samples < _QUIET_SAMPLES
         modes.observe_link(card, card.pcie_rate, link_rate, self.settings)
 
     def _ticked(self, _event: ev.Ticked, now_s: float) -> None:
@@ -527,6 +533,7 @@ class LockCore:
             self._say("warning", "recalled holder did not come back", card=card)
         if modes.thrashes(card, settings):
             for_s = modes.penalise(card, now_s, settings)
+            quantum.refresh(card, settings)
             self._say("warning", "thrashing", card=card, detail=f"exclusive for {for_s:.1f} s")
         exclusive = modes.wants_exclusive(card, now_s, settings)
         if exclusive != card.exclusive:
@@ -564,7 +571,7 @@ class LockCore:
 
     def _hint(self, card: Card) -> None:
         told_s = card.told_idle_s
-        if abs(card.idle_s - told_s) > 0.2 * max(told_s, 1e-9):
+        if not told_s / _WORTH_TELLING <= card.idle_s <= told_s * _WORTH_TELLING:
             card.told_idle_s = card.idle_s
             if told_s and card.clients:
                 self._out.append(ev.Hint(card.id, card.idle_s))

@@ -40,13 +40,12 @@ def best_waiter(card: Card, now_s: float, settings: Settings) -> Client | None:
             continue
         since_s = client.eligible_s
         if since_s < surely_fine_s and now_s - since_s > unit_s * (1 + weight / client.weight):
-            if latest is None or (since_s, client.id) < (latest.eligible_s, latest.id):
+            if latest is None or since_s < latest.eligible_s:
                 latest = client
             continue
         rank, vtime = client.terms.priority, client.vtime
-        if rank > best_rank or (
-            rank == best_rank and (vtime < best_vtime or (vtime == best_vtime and best and client.id < best.id))
-        ):
+        # Waiters are in the order of their requests, so that among equals the first one wins.
+        if rank > best_rank or (rank == best_rank and vtime < best_vtime):
             best, best_rank, best_vtime = client, rank, vtime
     return latest or best
 

@@ -46,8 +46,6 @@ def expected_cost_s(card: Card, settings: Settings) -> float | None:
         total += size
         if size > largest:
             largest = size
-    if not card.active:
-        return None
     if card.capacity_bytes and total <= card.capacity_bytes * settings.full_above:
         return card.release_s
     return card.release_s + largest / link_rate(card, settings)
@@ -55,11 +53,16 @@ def expected_cost_s(card: Card, settings: Settings) -> float | None:
 
 def refresh(card: Card, settings: Settings) -> None:
     """Set the card's quantum and idle time from what is known now."""
-    cost_s = card.switch_cost_s
-    expected_s = expected_cost_s(card, settings)
-    if cost_s is None or (expected_s is not None and expected_s <= card.release_s):
-        cost_s = expected_s
-    card.cost_s = cost_s
+    if card.active:
+        cost_s = card.switch_cost_s
+        # While it thrashed although everything should fit, the sizes are not to be believed.
+        expected_s = expected_cost_s(card, settings) if card.clock_s >= card.thrash_until_s else None
+        if cost_s is None or (expected_s is not None and expected_s <= card.release_s):
+            cost_s = expected_s
+        card.cost_s = cost_s
+    else:
+        # Between two turns nobody may be active for an instant: that tells nothing new.
+        cost_s = card.cost_s
     if card.fixed_quantum_s is not None:
         card.quantum_s = card.fixed_quantum_s
     elif cost_s is None:

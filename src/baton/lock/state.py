@@ -61,6 +61,7 @@ class Turn:
     reported: bool = False
     paging: bool = True
     paged_bytes: int = 0
+    quiet_samples: int = 0
     excess_sync_s: float = 0.0
 
 
