@@ -20,6 +20,7 @@ bool baton_fence_needed;
 static _Atomic(struct baton_slot *) slots;
 static pthread_key_t slot_key;
 static pthread_once_t slot_once = PTHREAD_ONCE_INIT;
+static bool slots_ready;
 
 static void slot_release(void *value)
 {
@@ -41,7 +42,7 @@ static void use_membarrier(void)
 static void slots_init(void)
 {
     use_membarrier();
-    pthread_key_create(&slot_key, slot_release);
+    slots_ready = pthread_key_create(&slot_key, slot_release) == 0;
 }
 
 struct baton_slot *baton_slot_claim(void)
@@ -66,7 +67,8 @@ struct baton_slot *baton_slot_claim(void)
             ;
     }
     baton_thread_slot = slot;
-    pthread_setspecific(slot_key, slot);
+    if (slots_ready)
+        pthread_setspecific(slot_key, slot);
     return slot;
 }
 
@@ -184,7 +186,7 @@ uint64_t baton_gate_activity(struct baton_gpu *gpu)
 
 void baton_gate_reset_in_child(void)
 {
-    if (!baton_thread_slot)
+    if (!slots_ready)
         return;
     atomic_store(&slots, NULL);
     baton_thread_slot = NULL;

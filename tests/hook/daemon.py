@@ -11,7 +11,7 @@ from pathlib import Path
 from baton.lock import wire
 from baton.lock.wire import Kind
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 
 
 @dataclass

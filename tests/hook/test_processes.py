@@ -182,3 +182,36 @@ os._exit(0)
     client.greet()
     client.expect(Kind.REQ_LOCK)
     finish(work)
+
+
+def test_a_child_does_not_wait_for_threads_that_it_has_not(workloads: Workloads, daemon: Daemon) -> None:
+    """A thread is inside the driver when another one forks; in the child it does not exist."""
+    code = """
+thread = threading.Thread(target=lambda: (use(), say('launching'), launch()))
+thread.start()
+told()
+child = os.fork()
+if child == 0:
+    use()
+    say('child', launch())
+    os._exit(0 if told() else 1)
+thread.join()
+os.waitpid(child, 0)
+"""
+    work = workloads.python(code, PROBE_LAUNCH_US="1000000")
+    assert work.stdout is not None
+    assert work.stdin is not None
+    assert work.stdout.readline() == "launching\n"
+    parent = daemon.client()
+    parent.greet()
+    parent.grant()
+    while not workloads.record.devices[0].inside:
+        assert work.poll() is None
+    work.stdin.write("fork\n")
+    work.stdin.flush()
+    child = daemon.client()
+    child.greet()
+    child.grant()
+    assert work.stdout.readline() == "child 0\n"
+    child.drop()
+    finish(work)

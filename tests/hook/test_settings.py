@@ -80,7 +80,7 @@ def test_good_values_travel_to_the_daemon(workloads: Workloads, daemon: Daemon, 
     client = daemon.client()
     identity = client.greet()
     client.grant()
-    out, err = work.communicate(timeout=20)
+    out, err = work.communicate(timeout=60)
     assert (out, err) == ("0\n", "")
     assert int(identity.pop("pid")) == work.pid
     assert identity == {
