@@ -36,7 +36,7 @@ def test_two_runs_that_both_find_no_daemon_agree_on_one(machine: Machine) -> Non
 def test_the_summary_says_what_the_program_got(machine: Machine) -> None:
     ran = machine.baton("run", "--tenant", "ann", "--", *machine.trainer("--gpu-seconds", "6", "--cpu-seconds", "0"))
     assert ran.returncode == 0, ran.stderr
-    assert [json.loads(line)["step"] for line in ran.stdout.splitlines()] == [1, 2, 3]
+    assert [json.loads(line)["step"] for line in ran.stdout.splitlines()] == [0, 1, 2, 3]
     (summary,) = [line for line in ran.stderr.splitlines() if "of GPU time" in line]
     assert "turn" in summary
     tenant = next(tenant for tenant in machine.control.status().tenants if tenant.tenant == "ann")

@@ -44,6 +44,7 @@ class Job:
     gpu_s: float = 15.0
     cpu_s: float = 15.0
     kernels: int = 150
+    blocks: int = 112
 
     @property
     def solo_s(self) -> float:
@@ -59,6 +60,10 @@ class JobProgress:
     step: int = 0
     started_at: float | None = None
     finished_at: float | None = None
+    working_at: float = 0.0
+    """When it had its memory, by the monotonic clock: free of the interpreter's start."""
+    told_at: float = 0.0
+    """When it last told of a step."""
     failure: str = ""
 
     @property
@@ -158,6 +163,7 @@ class Scenario:
             "--gpu-seconds", str(job.gpu_s),
             "--cpu-seconds", str(job.cpu_s),
             "--kernels", str(job.kernels),
+            "--blocks", str(job.blocks),
             "--time-scale", str(self._time_scale),
             *(["--managed"] if self.progress.way is Way.UNMANAGED else []),
             env=self._environment(job),
@@ -170,7 +176,10 @@ class Scenario:
         assert process.stderr is not None
         progress.started_at = time.monotonic() - self.progress.began
         async for line in process.stdout:
-            progress.step = json.loads(line)["step"]
+            told = json.loads(line)
+            progress.step, progress.told_at = told["step"], told["at"]
+            if progress.step == 0:
+                progress.working_at = told["at"]
         complaint = (await process.stderr.read()).decode(errors="replace").strip()
         if await process.wait() != 0:
             progress.failure = complaint.splitlines()[-1] if complaint else f"ended with {process.returncode}"

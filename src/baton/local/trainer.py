@@ -60,29 +60,42 @@ class Gpu:
             self.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(size))
         return pointer
 
-    def touch(self, pointer: ctypes.c_uint64, size: int, seconds: float) -> None:
-        """Launch a kernel that uses the whole range and computes for this long."""
+    def touch(self, pointer: ctypes.c_uint64, size: int, seconds: float, blocks: int) -> None:
+        """Launch a kernel that uses the whole range and computes for this long on so many blocks of 1024 threads."""
         values = (pointer, ctypes.c_uint64(size), ctypes.c_uint64(int(seconds * 1e9)))
         arguments = (ctypes.c_void_p * 3)(*(ctypes.cast(ctypes.byref(v), ctypes.c_void_p) for v in values))
-        self.call("cuLaunchKernel", self._touch, 256, 1, 1, 256, 1, 1, 0, None, arguments, None)
+        self.call("cuLaunchKernel", self._touch, blocks, 1, 1, 1024, 1, 1, 0, None, arguments, None)
 
     def synchronize(self) -> None:
         self.call("cuCtxSynchronize")
 
 
 def train(
-    *, working_set: int, steps: int, gpu_s: float, cpu_s: float, kernels: int, time_scale: float, managed: bool
+    *,
+    working_set: int,
+    steps: int,
+    gpu_s: float,
+    cpu_s: float,
+    kernels: int,
+    blocks: int,
+    time_scale: float,
+    managed: bool,
 ) -> None:
     """Run the job: `steps` times a GPU phase of `kernels` kernels and `gpu_s` in all, then a CPU phase."""
     gpu = Gpu()
     data = gpu.allocate(working_set, managed=managed)
+    _report(0, steps)
     for step in range(1, steps + 1):
         for _ in range(kernels):
-            gpu.touch(data, working_set, gpu_s / kernels)
+            gpu.touch(data, working_set, gpu_s / kernels, blocks)
         gpu.synchronize()
         time.sleep(cpu_s / time_scale)
-        sys.stdout.write(json.dumps({"step": step, "of": steps, "at": time.monotonic()}) + "\n")
-        sys.stdout.flush()
+        _report(step, steps)
+
+
+def _report(step: int, steps: int) -> None:
+    sys.stdout.write(json.dumps({"step": step, "of": steps, "at": time.monotonic()}) + "\n")
+    sys.stdout.flush()
 
 
 def main() -> None:
@@ -92,6 +105,7 @@ def main() -> None:
     parser.add_argument("--gpu-seconds", type=float, default=1.0, help="GPU time of one step, modelled")
     parser.add_argument("--cpu-seconds", type=float, default=1.0, help="CPU time of one step, modelled")
     parser.add_argument("--kernels", type=int, default=10, help="kernels in one step")
+    parser.add_argument("--blocks", type=int, default=112, help="size of a kernel; 112 fill a simulated P100")
     parser.add_argument("--time-scale", type=float, default=1.0, help="modelled seconds per real second")
     parser.add_argument("--managed", action="store_true", help="allocate managed memory, which may oversubscribe")
     options = parser.parse_args()
@@ -102,6 +116,7 @@ def main() -> None:
             gpu_s=options.gpu_seconds,
             cpu_s=options.cpu_seconds,
             kernels=options.kernels,
+            blocks=options.blocks,
             time_scale=options.time_scale,
             managed=options.managed,
         )
