@@ -61,7 +61,6 @@ def run() -> None:
         died = [_after_death(sockets) * 1000 for _ in range(_ROUNDS)]
     base = statistics.median(released)
     print(f"release to grant     median {base:7.2f} ms   worst {max(released):7.2f} ms")
-    median, worst = statistics.median(died), max(died)
-    print(
-        f"kill -9 to grant     median {median:7.2f} ms   worst {worst:7.2f} ms   {median / base:.1f}x  (aim {_AIM_MS:.0f} ms)"
-    )
+    median = statistics.median(died)
+    print(f"kill -9 to grant     median {median:7.2f} ms   worst {max(died):7.2f} ms   {median / base:.1f}x")
+    print(f"aim: at most {_AIM_MS:.0f} ms from the kill to the grant")

@@ -43,7 +43,7 @@ class Job:
     steps: int = 20
     gpu_s: float = 15.0
     cpu_s: float = 15.0
-    kernels: int = 150
+    kernels: int = 48
     blocks: int = 112
 
     @property
