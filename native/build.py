@@ -23,16 +23,25 @@ _COMMON = ["-std=gnu11", "-O2", "-g1", "-fPIC", "-shared", "-pthread", "-fvisibi
 
 @dataclass(frozen=True)
 class Library:
-    """One shared library: its file name below the output folder, its source folder, and what is special."""
+    """One shared library: its file name below the output folder, its source folder, and what is special.
+
+    `sources` and `exclude` are globs inside the folder; every header there counts as an input.
+    """
 
     output: str
     folder: str
     flags: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ("*.c",)
     exclude: tuple[str, ...] = ()
 
 
-LIBRARIES = (Library("libbaton.so", "hook", libraries=("-ldl",)),)
+LIBRARIES = (
+    Library("libbaton.so", "hook", libraries=("-ldl",)),
+    Library("simgpu/libcuda.so.1", "simgpu", exclude=("nvml*.c",), libraries=("-lm", "-ldl")),
+    Library("simgpu/libnvidia-ml.so.1", "simgpu", sources=("machine*.c", "nvml*.c"), libraries=("-lm",)),
+    Library("simgpu/libsimgpu.so", "simgpu", sources=("machine*.c",), libraries=("-lm",)),
+)
 
 
 class BuildError(SystemExit):
@@ -60,7 +69,8 @@ def build(out: Path, sanitize: str = "") -> list[Path]:
 
 def _compile(library: Library, out: Path, sanitize: str) -> Path:
     folder = NATIVE / library.folder
-    sources = sorted(p for p in folder.glob("*.c") if p.name not in library.exclude)
+    excluded = {path for pattern in library.exclude for path in folder.glob(pattern)}
+    sources = sorted({path for pattern in library.sources for path in folder.glob(pattern)} - excluded)
     target = out / library.output
     flags = [*_COMMON, *library.flags]
     if sanitize:

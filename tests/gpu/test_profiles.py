@@ -80,7 +80,7 @@ def test_a_card_cannot_be_in_two_nvlink_groups() -> None:
 
 def test_nvlink_groups_need_cards_with_nvlink() -> None:
     told = complaint("extends: t4\nnvlink_groups: [[0, 1]]\n")
-    assert told[1:] == ["  line 2: nvlink_groups needs the section `nvlink` with version, links and link_gib_s"]
+    assert told[1:] == ["  line 2: nvlink_groups needs the section `nvlink` with version, links and link_gb_s"]
 
 
 def test_a_capability_may_be_written_without_quotes() -> None:

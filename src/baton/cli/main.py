@@ -30,9 +30,11 @@ class Entry(NamedTuple):
 
 
 _ABOUT = "About this installation"
+_SIMULATED = "Without a GPU"
 
 COMMANDS: dict[str, Entry] = {
     "doctor": Entry("baton.cli.doctor", "Check this machine for all that Baton needs, with remedies.", _ABOUT),
+    "simgpu": Entry("baton.cli.simgpu", "Simulated GPUs: start, look at, break, stop.", _SIMULATED),
     "version": Entry("baton.cli.version", "Show the version of Baton and of its native libraries.", _ABOUT),
 }
 

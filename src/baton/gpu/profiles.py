@@ -24,7 +24,7 @@ _Positive = Annotated[float, Meta(gt=0)]
 _Count = Annotated[int, Meta(ge=0)]
 _AtLeastOne = Annotated[int, Meta(ge=1)]
 _Celsius = Annotated[int, Meta(ge=0, le=150)]
-MAX_CARDS = 64
+MAX_CARDS = 32
 
 
 class ProfileError(BatonError):
@@ -80,8 +80,9 @@ class NvLink(msgspec.Struct, frozen=True):
     """Links that the card has, shared evenly between the other cards of its group."""
 
     version: Annotated[int, Meta(ge=1, le=6)]
-    links: Annotated[int, Meta(ge=1, le=36)]
-    link_gib_s: _Positive
+    links: Annotated[int, Meta(ge=1, le=18)]
+    link_gb_s: _Positive
+    """One link, one direction."""
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,13 +96,22 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     sms: Annotated[int, Meta(ge=1, le=4096)]
     cores_per_sm: _AtLeastOne = 128
     compute_capability: Annotated[str, Meta(pattern=r"^[1-9][0-9]?\.[0-9]$")]
-    link_gib_s: _Positive
+    threads_per_sm: _AtLeastOne = 2048
+    l2_kib: _AtLeastOne = 4096
+    shared_kib_per_sm: _AtLeastOne = 64
+    memory_gb_s: _Positive
+    """Bandwidth of the card's own memory. All bandwidths are in 10^9 bytes per second, as vendors count."""
+    link_gb_s: _Positive
     """Bandwidth between the card and the host's memory, one direction."""
+    paging_gb_s: _Positive | None = None
+    """Bandwidth of fault-driven migration, both directions together; nine tenths of the link's unless given."""
     pci: Pci
     clocks: Clocks
     power: Power
     thermal: Thermal
     ecc: bool = False
+    mig: bool = False
+    """Whether the card could be cut into slices. Simulated ones never are."""
     fans: Annotated[int, Meta(ge=0, le=8)] = 0
     nvlink: NvLink | None = None
     time_scale: Annotated[float, Meta(gt=0, le=1_000_000)] = 1.0
@@ -281,7 +291,7 @@ def _contradictions(fields: dict[str, Any]) -> list[tuple[str, str]]:
             elif seen.setdefault(index, number) != number:
                 found.append((path, f"names card {index}, which is in another group already"))
     if groups and fields.get("nvlink") is None:
-        found.append(("nvlink_groups", "needs the section `nvlink` with version, links and link_gib_s"))
+        found.append(("nvlink_groups", "needs the section `nvlink` with version, links and link_gb_s"))
     return found
 
 
