@@ -31,8 +31,10 @@ class Entry(NamedTuple):
 
 _ABOUT = "About this installation"
 _SIMULATED = "Without a GPU"
+_SHARE = "Sharing GPUs"
 
 COMMANDS: dict[str, Entry] = {
+    "lockd": Entry("baton.cli.lockd", "Run the lock daemon, which decides who may run on a GPU now.", _SHARE),
     "doctor": Entry("baton.cli.doctor", "Check this machine for all that Baton needs, with remedies.", _ABOUT),
     "simgpu": Entry("baton.cli.simgpu", "Simulated GPUs: start, look at, break, stop.", _SIMULATED),
     "version": Entry("baton.cli.version", "Show the version of Baton and of its native libraries.", _ABOUT),
