@@ -135,7 +135,8 @@ def _server_version(access: "Access") -> str:
         connection = http.client.HTTPSConnection(url.netloc, timeout=_PROBE_TIMEOUT_S, context=context)
     else:
         connection = http.client.HTTPConnection(url.netloc, timeout=_PROBE_TIMEOUT_S)
-    headers = {"Authorization": f"Bearer {access.token}"} if access.token else {}
+    token = access.token_file.read_text().strip() if access.token_file else access.token
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         connection.request("GET", f"{url.path}/version", headers=headers)
         response = connection.getresponse()
