@@ -108,7 +108,7 @@ class GpuSource(Protocol):
         """A few words for people: which driver, which version, whether simulated."""
 
     def cards(self) -> tuple[Card, ...]:
-        """The inventory, in the order of the indices. A card that cannot be asked is left out; `health` names it."""
+        """The inventory, in the order of the indices. A card that does not answer is left out."""
 
     def telemetry(self) -> tuple[Sample, ...]:
         """A sample of every card that answers."""

@@ -47,6 +47,10 @@ _RECOVERY = {
 }
 
 
+class NoDriverError(UnavailableError):
+    """There is no NVML library at all: a machine without NVIDIA cards, not one whose driver is in trouble."""
+
+
 class NvmlSource:
     """A `GpuSource` over NVML.
 
@@ -64,11 +68,17 @@ class NvmlSource:
         self._indices: dict[CardId, int] = {}
         self._event_set: Any = None
         self._watched: set[CardId] = set()
+        self._silent = 0
 
     @property
     def simulated(self) -> bool:
         """Whether the library is Baton's simulated driver; it says so by a symbol that NVIDIA's has not."""
         return hasattr(pynvml.nvmlLib, "baton_simgpu_directory")
+
+    @property
+    def silent_cards(self) -> int:
+        """How many cards the driver counted at the last inventory that did not answer even to their name."""
+        return self._silent
 
     @property
     def description(self) -> str:
@@ -77,7 +87,8 @@ class NvmlSource:
 
     def cards(self) -> tuple[Card, ...]:
         found: dict[CardId, tuple[int, Any]] = {}
-        for index in range(pynvml.nvmlDeviceGetCount()):
+        count = pynvml.nvmlDeviceGetCount()
+        for index in range(count):
             with contextlib.suppress(_CardGoneError):
                 handle = _ask(pynvml.nvmlDeviceGetHandleByIndex, index)
                 if handle is not None:
@@ -85,6 +96,7 @@ class NvmlSource:
         for card, (index, handle) in found.items():
             self._indices[card] = index
             self._handles[card] = handle
+        self._silent = count - len(found)
         by_pci = {}
         for card, (_, handle) in found.items():
             with contextlib.suppress(_CardGoneError):
@@ -191,7 +203,7 @@ def _load(library: Path | None) -> None:
 def _unavailable(error: pynvml.NVMLError) -> UnavailableError:
     simulated = "without a GPU, `baton simgpu start` makes simulated ones"
     if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
-        return UnavailableError(
+        return NoDriverError(
             f"no NVIDIA driver here: libnvidia-ml.so.1 does not load; install the driver, or {simulated}"
         )
     if error.value == pynvml.NVML_ERROR_DRIVER_NOT_LOADED:
