@@ -223,6 +223,10 @@ class AgentConfig(msgspec.Struct, frozen=True, rename="kebab"):
     api: Api = Api()
     serving: Serving = Serving()
 
+    def resource_names(self) -> tuple[str, ...]:
+        """Every name under which cards are offered."""
+        return tuple(name for resource in self.resources for name in resource.names())
+
     def for_node(self, node: str) -> "AgentConfig":
         """The configuration as it holds on one node."""
         for override in self.nodes:

@@ -35,6 +35,7 @@ _SHARE = "Sharing GPUs"
 
 COMMANDS: dict[str, Entry] = {
     "lockd": Entry("baton.cli.lockd", "Run the lock daemon, which decides who may run on a GPU now.", _SHARE),
+    "agent": Entry("baton.cli.agent", "Run the node agent, which gives containers their GPUs.", _SHARE),
     "doctor": Entry("baton.cli.doctor", "Check this machine for all that Baton needs, with remedies.", _ABOUT),
     "simgpu": Entry("baton.cli.simgpu", "Simulated GPUs: start, look at, break, stop.", _SIMULATED),
     "version": Entry("baton.cli.version", "Show the version of Baton and of its native libraries.", _ABOUT),
