@@ -180,6 +180,8 @@ class Api(msgspec.Struct, frozen=True, rename="kebab"):
 
     enabled: bool = True
     labels: bool = True
+    label_prefix: str = "baton.dev"
+    """`nvidia.com` gives the names of NVIDIA's GPU feature discovery, for nodes that do not run it."""
     condition: bool = True
     events: bool = True
     pods: bool = True
