@@ -40,6 +40,9 @@ def lockd(
     quantum: Annotated[str, typer.Option(metavar="auto|SECONDS", help="Length of a turn; auto measures.")] = "auto",
     mode: Annotated[str, typer.Option(metavar="auto|serial|concurrent", help="How GPUs are shared.")] = "auto",
     config: Annotated[Path | None, typer.Option(help="Configuration file (YAML).")] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Serve Prometheus metrics on this port of the loopback.")
+    ] = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="Write the log as JSON lines.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log debugging details.")] = False,
 ) -> None:
@@ -78,7 +81,7 @@ def lockd(
     paths = Paths((socket_dir or default_socket_dir()).absolute())
 
     async def serve() -> None:
-        await LockDaemon(paths, daemon_config, NoTelemetry(given)).run()
+        await LockDaemon(paths, daemon_config, NoTelemetry(given), metrics_port).run()
 
     with contextlib.suppress(ImportError):
         import uvloop

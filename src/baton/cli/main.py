@@ -34,6 +34,7 @@ _SIMULATED = "Without a GPU"
 _SHARE = "Sharing GPUs"
 
 COMMANDS: dict[str, Entry] = {
+    "lock": Entry("baton.cli.lock", "Show and steer who runs on the GPUs of this machine.", _SHARE),
     "lockd": Entry("baton.cli.lockd", "Run the lock daemon, which decides who may run on a GPU now.", _SHARE),
     "agent": Entry("baton.cli.agent", "Run the node agent, which gives containers their GPUs.", _SHARE),
     "doctor": Entry("baton.cli.doctor", "Check this machine for all that Baton needs, with remedies.", _ABOUT),

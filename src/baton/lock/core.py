@@ -60,6 +60,9 @@ class LockCore:
         self._out = []
         self._recorded.clear()
         self._handlers[type(event)](event, now_s)
+        for card in list(self._marked.values()):
+            # All modes first: a gang is granted by looking at several cards.
+            self._review(card, now_s)
         while self._marked:
             _, card = self._marked.popitem()
             self._settle(card, now_s)
@@ -124,7 +127,7 @@ class LockCore:
         self._mark(card, now_s)
         client = Client(
             event.client, card, event.pid, event.uid, event.pod, event.namespace, event.tenant, event.extended,
-            event.terms, now_s, vtime=card.vtime, last_active_s=0.0,
+            event.terms, now_s, pod_uid=event.pod_uid, vtime=card.vtime,
         )  # fmt: skip
         client.set_terms(event.terms)
         self.clients[client.id] = client
@@ -172,20 +175,24 @@ class LockCore:
         if client.gang is None:
             self._enqueue(client, now_s)
             return
-        others = [m for m in client.gang.members.values() if m.phase is Phase.HOLDING]
-        if others and not client.gang.requested and self._vacant(client.card):
-            # The card that it had lent is still free: the gang is whole again.
+        if any(member.phase is Phase.HOLDING for member in client.gang.members.values()):
             self._enqueue(client, now_s)
-            self._grant(client, now_s)
-            return
-        self._request_gang(client.gang, now_s)
-        for member in others:
-            self._drop(member, now_s)
+        else:
+            self._request_gang(client.gang, now_s)
 
-    def _vacant(self, card: Card) -> bool:
-        if card.ghosts or gangs.reservation(card) is not None:
-            return False
-        return not card.exclusive or not card.holders
+    def _rejoin_gang(self, card: Card, now_s: float) -> None:
+        """A member whose gang goes on elsewhere wants the card back that it had lent: at once, or all start again."""
+        for client in list(card.waiters.values()):
+            gang = client.gang
+            if gang is None or gang.requested:
+                continue
+            if not (card.exclusive and card.holders) and not card.ghosts and gangs.reservation(card) is None:
+                if policy.eligible(card, client):
+                    self._grant(client, now_s)
+                continue
+            self._request_gang(gang, now_s)
+            for member in gang.members.values():
+                self._drop(member, now_s)
 
     def _request_gang(self, gang: Gang, now_s: float) -> None:
         if not gang.requested:
@@ -227,11 +234,25 @@ class LockCore:
             self._say("debug", "release without a turn", client)
 
     def _withdraw_gang(self, gang: Gang, now_s: float) -> None:
-        gang.requested = gang.due = False
         for member in gang.members.values():
             if member.phase is Phase.WAITING:
                 self._mark(member.card, now_s)
                 self._dequeue(member, now_s)
+        self._reconsider(gang, now_s)
+
+    def _reconsider(self, gang: Gang, now_s: float) -> None:
+        """Its members or their cards changed: whether it is due must be seen anew."""
+        gang.requested = gang.requested and any(m.phase is Phase.WAITING for m in gang.members.values())
+        self._set_due(gang, False, now_s)
+
+    def _set_due(self, gang: Gang, due: bool, now_s: float) -> None:
+        """Which cards are kept free depends on every gang that is due, so all their cards are looked at again."""
+        if gang.due == due:
+            return
+        gang.due = due
+        for other in self.gangs.values():
+            for member in other.members.values():
+                self._mark(member.card, now_s)
 
     def _dequeue(self, client: Client, now_s: float) -> None:
         card = client.card
@@ -277,12 +298,9 @@ class LockCore:
         if gang is not None:
             gang.members.pop(client.id, None)
             gang.formed_s = now_s
-            for member in gang.members.values():
-                self._mark(member.card, now_s)
+            self._reconsider(gang, now_s)
             if not gang.members:
                 del self.gangs[gang.key]
-            elif not any(member.phase is Phase.WAITING for member in gang.members.values()):
-                gang.requested = gang.due = False
         card.limited.pop(client.id, None)
         card.clients.pop(client.id, None)
         self.clients.pop(client.id, None)
@@ -423,8 +441,11 @@ class LockCore:
                     self._dequeue(client, now_s)
                 for client in card.clients.values():
                     if client.gang is not None:
-                        client.gang.due = False
+                        self._reconsider(client.gang, now_s)
             self._out.extend(ev.Switch(client.id, event.on) for client in card.clients.values())
+            for client in card.clients.values() if event.on else ():
+                if client.gang is not None and client.gang.requested:
+                    self._enqueue(client, now_s)
 
     def _terms_set(self, event: ev.TermsSet, now_s: float) -> None:
         client = self._known(event.client, "terms", now_s)
@@ -492,12 +513,12 @@ class LockCore:
             self._mark(member.card, now_s)
             self._out.append(ev.Drop(member.id))
 
-    def _settle(self, card: Card, now_s: float) -> None:
+    def _review(self, card: Card, now_s: float) -> None:
+        """Bring up to date what decisions rest on: quantum, window, recalled holders, mode."""
         settings = self.settings
         quantum.refresh(card, settings)
         quotas.roll(card, now_s, settings)
         if not card.on:
-            card.deadline_s = None
             return
         for client in card.limited.values():
             card.bill(client)
@@ -513,6 +534,12 @@ class LockCore:
             card.mode_changes += 1
             self._recorded[card.id] = None
             self._say("info", "mode", card=card, detail="exclusive" if exclusive else "concurrent")
+
+    def _settle(self, card: Card, now_s: float) -> None:
+        settings = self.settings
+        if not card.on:
+            card.deadline_s = None
+            return
         looks = [now_s + settings.max_quantum_s] if card.waiters else []
         self._watch_droppers(card, now_s, looks)
         self._settle_gangs(card, now_s, looks)
@@ -543,15 +570,16 @@ class LockCore:
                 self._out.append(ev.Hint(card.id, card.idle_s))
 
     def _settle_gangs(self, card: Card, now_s: float, looks: list[float]) -> None:
+        if not self.gangs:
+            return
+        self._rejoin_gang(card, now_s)
         seen: dict[tuple[int, str], Gang] = {c.gang.key: c.gang for c in card.waiters.values() if c.gang is not None}
         for gang in sorted(seen.values(), key=lambda gang: gang.ticket):
             if not gang.due and gangs.comes_due(gang, now_s, self.settings):
-                gang.due = True
-                for member in gang.members.values():
-                    if member.card is not card:
-                        self._mark(member.card, now_s)
+                self._set_due(gang, True, now_s)
             if gang.due and gangs.grantable(gang):
-                gang.requested = gang.due = False
+                gang.requested = False
+                self._set_due(gang, False, now_s)
                 for member in list(gang.members.values()):
                     self._mark(member.card, now_s)
                     if member.phase is Phase.WAITING:
@@ -614,14 +642,9 @@ class LockCore:
 
     def _settle_concurrent(self, card: Card, now_s: float, looks: list[float]) -> None:
         """Everybody runs; a client far ahead of its weight pauses until the others have caught up."""
-        weights = {client.weight for client in card.active.values()}
-        if len(weights) > 1:
-            pace_s = max(self.settings.min_quantum_s, card.quantum_s / 10)
-            contenders = [c for c in card.active.values() if policy.eligible(card, c)]
-            least = min((card.vtime_of(client) for client in contenders), default=0.0)
+        pace_s, least = policy.pace(card, self.settings)
+        if pace_s:
             looks.append(now_s + pace_s / 4)
-        else:
-            pace_s, least = 0.0, 0.0
         for client in list(card.holders.values()):
             if pace_s and card.vtime_of(client) - least > pace_s / client.weight:
                 self._drop(client, now_s)

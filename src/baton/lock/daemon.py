@@ -12,15 +12,18 @@ import pwd
 import resource
 import secrets
 import signal
+import time
 from collections import deque
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
+from baton import __version__
 from baton.errors import BatonError, UnavailableError
+from baton.lock import commands, peers, wire
 from baton.lock import events as ev
-from baton.lock import peers, wire
 from baton.lock.config import Config, Rule
+from baton.lock.control import Done, DropRule, Park, SetCard, SetClient, SetRule, control_listener
 from baton.lock.core import LockCore
 from baton.lock.events import CardId, ClientId, Event, Instruction, Terms
 from baton.lock.journal import (
@@ -37,8 +40,14 @@ from baton.lock.paths import Paths
 from baton.lock.peers import Peer, Rights
 from baton.lock.server import Listener, workload_listener
 from baton.lock.sessions import Sessions
-from baton.lock.state import Card, Ledger
+from baton.lock.state import Card, Client, Ledger
+from baton.lock.status import Status, collect
 from baton.lock.telemetry import NoTelemetry, Telemetry
+
+if TYPE_CHECKING:
+    from aiohttp.web import AppRunner
+
+    from baton.lock.metrics import LockMetrics
 
 log = structlog.get_logger()
 
@@ -53,7 +62,13 @@ _SAMPLE_IDLE_S = 2.0
 class LockDaemon:
     """One daemon for all cards of a machine."""
 
-    def __init__(self, paths: Paths, config: Config = Config(), telemetry: Telemetry | None = None) -> None:
+    def __init__(
+        self,
+        paths: Paths,
+        config: Config = Config(),
+        telemetry: Telemetry | None = None,
+        metrics_port: int | None = None,
+    ) -> None:
         self.paths = paths
         self.config = config
         self.epoch = secrets.token_hex(8)
@@ -66,6 +81,10 @@ class LockDaemon:
         self.by_hand: dict[CardId, CardSetting] = {}
         self.parked: set[ClientId] = set()
         self.events_handled = 0
+        self.metrics_port = metrics_port
+        self.metrics: LockMetrics | None = None
+        self._runner: AppRunner | None = None
+        self._started_s = 0.0
         self._journal = HolderJournal(paths.journal)
         self._snapshots = SnapshotFile(paths.accounts)
         self._records: dict[CardId, CardRecord] = {}
@@ -86,6 +105,7 @@ class LockDaemon:
     async def start(self) -> None:
         """Take over the directory, remember, listen."""
         self._loop = asyncio.get_running_loop()
+        self._started_s = self.now_s()
         self.paths.prepare()
         earlier = self._take_directory()
         _raise_descriptor_limit()
@@ -96,7 +116,7 @@ class LockDaemon:
             self.submit(ev.CardAdded(info.id, info.capacity_bytes))
         self._restore(snapshot)
         if records is None and earlier:
-            self._unknown_until_s = self._loop.time() + self.config.settings.holder_grace_s
+            self._unknown_until_s = self.now_s() + self.config.settings.holder_grace_s
             log.warning("no journal of the earlier daemon; waiting out the grace time")
             for card in list(self.core.cards):
                 self._expect_unknown(card)
@@ -109,6 +129,15 @@ class LockDaemon:
         )
         for card in list(self.core.cards):
             self._listen_for(card)
+        self._listeners.append(control_listener(self.paths.control, self, 0o660, self._loop))
+        if self.rights.gid is not None:
+            with contextlib.suppress(PermissionError):
+                os.chown(self.paths.control, -1, self.rights.gid)
+        if self.metrics_port is not None:
+            from baton.lock.metrics import LockMetrics, serve
+
+            self.metrics = LockMetrics(self.status, self.counts)
+            self._runner = await serve(self.metrics, port=self.metrics_port)
         self._tasks.append(self._loop.create_task(self._keep_snapshots()))
         self._tasks.append(self._loop.create_task(self._sample()))
         log.info("ready", socket=str(self.paths.sockets / "scheduler.sock"), gpus=len(self.core.cards), pid=os.getpid())
@@ -131,6 +160,8 @@ class LockDaemon:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for listener in (*self._listeners, *self._card_listeners.values()):
             listener.close(unlink=True)
+        if self._runner is not None:
+            await self._runner.cleanup()
         self.save()
         if self._timer is not None:
             self._timer.cancel()
@@ -143,17 +174,9 @@ class LockDaemon:
             os.close(self._lock_fd)
         log.info("stopped")
 
-    def add_listener(self, listener: Listener) -> None:
-        """Let `stop` close this one too."""
-        self._listeners.append(listener)
-
-    def add_task(self, task: "asyncio.Task[None]") -> None:
-        """Let `stop` end this one too."""
-        self._tasks.append(task)
-
     def now_s(self) -> float:
-        """The clock of every decision: monotonic."""
-        return self._loop.time()
+        """The clock of every decision: monotonic, and finer than the loop's own."""
+        return time.monotonic()
 
     def submit(self, event: Event) -> None:
         """Let the core handle an event and carry out what it says, in order also when one thing leads to another."""
@@ -173,7 +196,7 @@ class LockDaemon:
         if type(event) is ev.Joined:
             self._started[event.client] = peers.start_ticks(event.pid) if event.pid else 0
         recorded = False
-        for instruction in self.core.handle(event, self._loop.time()):
+        for instruction in self.core.handle(event, self.now_s()):
             if type(instruction) is ev.Record:
                 self._note(self.core.cards[instruction.card])
                 recorded = True
@@ -186,6 +209,9 @@ class LockDaemon:
             self._journal.write(list(self._records.values()))
         if type(event) is ev.Left:
             self._started.pop(event.client, None)
+        elif type(event) is ev.Resumed and event.previous in self.parked:
+            self.parked.discard(event.previous)
+            self._queue.append(ev.Parked(event.client, True))
         self._dirty = True
 
     def _carry_out(self, instruction: Instruction) -> None:
@@ -199,6 +225,9 @@ class LockDaemon:
                     with contextlib.suppress(ProcessLookupError, PermissionError):
                         os.kill(pid, signal.SIGKILL)
             case _:
+                if self.metrics is not None and type(instruction) is ev.Grant:
+                    client_of = self.core.clients[instruction.client]
+                    self.metrics.waited(client_of.card.id, self.now_s() - client_of.requested_s)
                 self.sessions.carry_out(instruction)
 
     def _note(self, card: Card) -> None:
@@ -216,7 +245,8 @@ class LockDaemon:
                 return
             self._timer.cancel()
         self._armed_s = deadline_s
-        self._timer = self._loop.call_at(deadline_s, self._tick)
+        # A loop may round to milliseconds; waking up early would only mean to look twice.
+        self._timer = self._loop.call_later(max(deadline_s - self.now_s(), 0.0) + 0.0005, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
@@ -275,7 +305,7 @@ class LockDaemon:
         self.submit(ev.Vanished(client, card))
 
     def _expect_unknown(self, card: CardId) -> None:
-        left_s = self._unknown_until_s - self._loop.time()
+        left_s = self._unknown_until_s - self.now_s()
         if left_s > 0:
             self.submit(ev.Recalled(ClientId(0), card, 0, True, left_s))
 
@@ -382,10 +412,43 @@ class LockDaemon:
 
     def terms_for(self, peer: Peer, namespace: str, pod: str, tenant: str) -> Terms:
         """The terms of the first rule that matches."""
+        return self._first_rule(tenant=tenant, namespace=namespace, pod=pod, pod_uid=peer.pod, uid=peer.uid)
+
+    def rule_terms(self, client: Client) -> Terms:
+        """The terms that the rules give to a client that is here."""
+        return self._first_rule(
+            tenant=client.tenant, namespace=client.namespace, pod=client.pod, pod_uid=client.pod_uid, uid=client.uid
+        )
+
+    def _first_rule(self, *, tenant: str, namespace: str, pod: str, pod_uid: str, uid: int) -> Terms:
         for rule in self.rules:
-            if rule.matches(tenant=tenant, namespace=namespace, pod=pod, pod_uid=peer.pod, uid=peer.uid):
+            if rule.matches(tenant=tenant, namespace=namespace, pod=pod, pod_uid=pod_uid, uid=uid):
                 return rule.terms()
         return Terms()
+
+    def status(self) -> Status:
+        """Everything, for the control socket and for metrics."""
+        return collect(
+            self.core,
+            self.now_s(),
+            version=__version__,
+            pid=os.getpid(),
+            epoch=self.epoch,
+            started_s=self._started_s,
+        )
+
+    def control(self, request: SetCard | SetClient | SetRule | DropRule | Park) -> Done:
+        """Carry out a command."""
+        return commands.carry_out(self, request)
+
+    def counts(self) -> dict[str, int]:
+        """Counters of the daemon itself."""
+        return {
+            "events": self.events_handled,
+            "frames_received": self.sessions.frames_received,
+            "frames_sent": self.sessions.frames_sent,
+            "journal_failures": self._journal.failures,
+        }
 
     def tenant_of(self, peer: Peer, namespace: str) -> str:
         """The namespace of a pod, the user of anything else."""
@@ -425,8 +488,3 @@ def _raise_descriptor_limit() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def private_directory(path: Path) -> Paths:
-    """The paths of a daemon that serves a socket directory."""
-    return Paths(path.absolute())

@@ -71,6 +71,7 @@ class Joined(Event, frozen=True, gc=False):
     tenant: str = ""
     extended: bool = False
     terms: Terms = Terms()
+    pod_uid: str = ""
 
 
 class Described(Event, frozen=True, gc=False):

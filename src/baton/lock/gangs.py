@@ -22,6 +22,8 @@ def comes_due(gang: Gang, now_s: float, settings: Settings) -> bool:
     """Whether the gang's turn has come."""
     if not gang.requested or not complete(gang, now_s, settings):
         return False
+    if any(member.phase is Phase.DROPPING for member in gang.members.values()):
+        return False
     waiting = [member for member in gang.members.values() if member.phase is Phase.WAITING and member.card.on]
     if not waiting or any(not policy.eligible(member.card, member) for member in waiting):
         return False
@@ -31,6 +33,9 @@ def comes_due(gang: Gang, now_s: float, settings: Settings) -> bool:
     for member in waiting:
         card = member.card
         if not card.exclusive:
+            pace_s, least = policy.pace(card, settings, member)
+            if pace_s and member.vtime > least + 1e-9:
+                return False
             opening = True
             continue
         for rival in card.waiters.values():

@@ -14,13 +14,11 @@ from baton.lock.state import Card, Client
 def demand_bytes(card: Card, now_s: float, settings: Settings) -> int | None:
     """Sum of the working sets in play; None when one of them is unknown."""
     total = 0
-    recent_s = 2 * card.quantum_s if card.exclusive else 0.0
+    recent_s = min(2 * card.quantum_s, settings.max_quantum_s) if card.exclusive else 0.0
     for client in card.clients.values():
         if client.parked:
             continue
-        if client.id not in card.active and (
-            client.last_active_s <= 0 or now_s - client.last_active_s >= min(recent_s, settings.max_quantum_s)
-        ):
+        if client.id not in card.active and now_s - client.last_active_s >= recent_s:
             continue
         size = client.working_set_bytes()
         if size is None:

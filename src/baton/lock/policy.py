@@ -69,3 +69,21 @@ def outranked_at(card: Card, waiter: Client, holder: Client, now_s: float, setti
         ahead = (waiter.vtime - card.vtime_of(holder)) * holder.weight * max(1, len(card.holders))
         late_s = min(late_s, now_s + ahead)
     return max(late_s, now_s) + 1e-6
+
+
+def pace(card: Card, settings: Settings, joining: Client | None = None) -> tuple[float, float]:
+    """How far a client may run ahead of its weight on a concurrent card, and the virtual time of the least served.
+
+    Where all weights are alike everybody simply runs: the pace is 0. `joining` asks as if that client ran too.
+    """
+    runnable = [
+        client
+        for client in card.active.values()
+        if client is joining
+        or client.phase is Phase.HOLDING
+        or (client.phase is Phase.WAITING and client.gang is None and eligible(card, client))
+    ]
+    if len({client.weight for client in runnable}) < 2:
+        return 0.0, 0.0
+    least = min(card.vtime_of(client) for client in runnable)
+    return max(settings.min_quantum_s, card.quantum_s / 10), least

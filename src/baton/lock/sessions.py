@@ -148,7 +148,9 @@ class Sessions:
         if extended:
             self._hello(connection, card)
         terms = self._host.terms_for(peer, namespace, pod, tenant)
-        self._host.submit(ev.Joined(client, card, peer.pid, peer.uid, pod, namespace, tenant, extended, terms))
+        self._host.submit(
+            ev.Joined(client, card, peer.pid, peer.uid, pod, namespace, tenant, extended, terms, peer.pod)
+        )
 
     def _hello(self, connection: Connection, card: CardId) -> None:
         values = {

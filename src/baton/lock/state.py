@@ -86,6 +86,7 @@ class Client:
     extended: bool
     terms: Terms
     joined_s: float
+    pod_uid: str = ""
     name: str = ""
     run: str = ""
     phase: Phase = Phase.IDLE
@@ -97,7 +98,7 @@ class Client:
     """When the present wait began."""
     eligible_s: float = 0.0
     """Since when nothing but other clients stands in the way: a throttled time is nobody's fault."""
-    last_active_s: float = 0.0
+    last_active_s: float = float("-inf")
     turn: Turn | None = None
     quota: Quota | None = None
     gang: "Gang | None" = None
@@ -250,11 +251,12 @@ class Card:
 
     def deactivate(self, client: Client) -> None:
         """It wants the card no more, for now."""
-        if self.active.pop(client.id, None) is None:
+        if client.id not in self.active:
             return
+        self.settle_entitlement(client)
+        del self.active[client.id]
         client.last_active_s = self.clock_s
         self.vtime = max(self.vtime, self._floor(client))
-        self.settle_entitlement(client)
         self.share_out()
 
     def settle_entitlement(self, client: Client) -> None:
