@@ -219,6 +219,8 @@ class Kubelet:
                 options = await client.call("GetDevicePluginOptions", api.Empty(), api.DevicePluginOptions)
         except (grpc.aio.AioRpcError, TimeoutError) as error:
             await client.disconnect()
+            if context is None:
+                raise
             await context.abort(grpc.StatusCode.UNKNOWN, f"failed to dial device plugin: {error}")
         self.options[resource] = options
         self.clients[resource] = client  # newest wins; whether the former one lives is not asked
@@ -285,11 +287,13 @@ class Kubelet:
             assert info.type == "DevicePlugin"
             assert list(info.supported_versions) == ["v1beta1"]
             await self._connect(info.name, Path(info.endpoint), None)
-            await channel.unary_unary(
+            notify = channel.unary_unary(
                 "/pluginregistration.Registration/NotifyRegistrationStatus",
                 request_serializer=registry.RegistrationStatus.SerializeToString,
                 response_deserializer=registry.RegistrationStatusResponse.FromString,
-            )(registry.RegistrationStatus(plugin_registered=True))
+            )
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                await notify(registry.RegistrationStatus(plugin_registered=True))
 
     async def _list_pods(self, _request: Any, _context: Any) -> pods.ListPodResourcesResponse:
         listed = []

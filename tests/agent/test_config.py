@@ -43,7 +43,7 @@ kubelet:
         "line 5: resources[0].polcy is not a field here; did you mean 'policy'?",
         "line 6: resources[1].name is 'gpu': expected DOMAIN/NAME, such as nvshare.com/gpu",
         "line 7: resources[2].name is 'nvshare.com/gpu', as in resources[0]; a resource name can be used once",
-        "line 8: resources[2].sharing is 'sometimes': expected one of exclusive, concurrent",
+        "line 8: resources[2].sharing is 'sometimes': expected one of auto, exclusive, concurrent",
         "line 11: resources[2].cards[0].replicas is 'many': expected `int`, got `str`",
         "line 13: kubelet.registration is 'telepathy': expected one of register, registry",
     ]

@@ -57,6 +57,8 @@ class Kind(enum.StrEnum):
 class Sharing(enum.StrEnum):
     """Who may run on a card at one moment; the lock daemon sees to it."""
 
+    AUTO = "auto"
+    """The daemon decides by what fits and what it measures."""
     EXCLUSIVE = "exclusive"
     CONCURRENT = "concurrent"
 
@@ -104,7 +106,7 @@ class Resource(msgspec.Struct, frozen=True, rename="kebab"):
     policy: Policy = Policy.SPREAD
     max_per_container: Annotated[int, Meta(ge=0)] = 0
     """A container that asks for more is refused; 0 is no limit."""
-    sharing: Sharing = Sharing.EXCLUSIVE
+    sharing: Sharing = Sharing.AUTO
     memory_overcommit: _Overcommit = 1.0
     """How much of a card's memory may be promised in all, as a multiple of what it has."""
     only_listed_cards: bool = False

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 import sys
 from pathlib import Path
@@ -48,6 +49,8 @@ def agent(
     if check is not None:
         _check(check, name)
         return
+    # gRPC's fork handlers can deadlock the start of a child process; nothing here forks without exec.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     try:
         import grpc  # noqa: F401
     except ImportError:
