@@ -38,7 +38,7 @@ class Library:
 
 LIBRARIES = (
     Library("libbaton.so", "hook", libraries=("-ldl",)),
-    Library("simgpu/libcuda.so.1", "simgpu", exclude=("nvml*.c",), libraries=("-lm", "-ldl")),
+    Library("simgpu/libcuda.so.1", "simgpu", exclude=("nvml*.c",), flags=("-Wl,-z,nodelete",), libraries=("-lm",)),
     Library("simgpu/libnvidia-ml.so.1", "simgpu", sources=("machine*.c", "nvml*.c"), libraries=("-lm",)),
     Library("simgpu/libsimgpu.so", "simgpu", sources=("machine*.c",), libraries=("-lm",)),
 )

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -50,6 +51,52 @@ void simgpu_directory(char *buffer, size_t size, const char *asked)
         snprintf(buffer, size, "/run/baton/simgpu");
     else
         snprintf(buffer, size, "/tmp/baton-%u/simgpu", (unsigned)geteuid());
+}
+
+/* Does `wanted` (a number, or the beginning of a UUID) name this card? */
+static bool names_card(const simgpu_profile *profile, uint32_t index, const char *wanted, size_t length)
+{
+    char text[64], *at = text + sprintf(text, "GPU-");
+    for (int byte = 0; byte < 16; byte++)
+        at += sprintf(at, "%s%02x", byte == 4 || byte == 6 || byte == 8 || byte == 10 ? "-" : "", profile->uuid[byte]);
+    if (length > 4 && strncasecmp(wanted, "GPU-", 4) == 0)
+        return length <= strlen(text) && strncasecmp(text, wanted, length) == 0;
+    return (size_t)snprintf(text, sizeof text, "%u", index) == length && strncmp(text, wanted, length) == 0;
+}
+
+uint32_t simgpu_select_cards(const simgpu_handle *handle, const char *list, const uint32_t *from, uint32_t from_count,
+                             uint32_t *chosen)
+{
+    uint32_t count = 0;
+    while (list != NULL && *list && count < SIMGPU_MAX_CARDS) {
+        size_t length = strcspn(list, ",");
+        uint32_t position = 0;
+        while (position < from_count &&
+               !names_card(&handle->shared->cards[from[position]].profile, position, list, length))
+            position++;
+        if (position == from_count)
+            break; /* as the real driver: the list ends at the first name it does not know */
+        chosen[count++] = from[position];
+        list += length + (list[length] == ',');
+    }
+    return count;
+}
+
+/* A container gets its cards through NVIDIA_VISIBLE_DEVICES; with real GPUs the container runtime hides the others,
+ * here the libraries do. */
+uint32_t simgpu_visible_cards(const simgpu_handle *handle, uint32_t *cards)
+{
+    uint32_t every[SIMGPU_MAX_CARDS], count = handle->shared->card_count;
+    const char *wanted = getenv("NVIDIA_VISIBLE_DEVICES");
+    for (uint32_t index = 0; index < count; index++)
+        every[index] = index;
+    if (wanted != NULL && (strcmp(wanted, "none") == 0 || strcmp(wanted, "void") == 0))
+        return 0;
+    if (wanted == NULL || *wanted == 0 || *wanted == '/' || strcmp(wanted, "all") == 0) {
+        memcpy(cards, every, sizeof every);
+        return count;
+    }
+    return simgpu_select_cards(handle, wanted, every, count, cards);
 }
 
 uint64_t simgpu_real_ns(void)

@@ -276,6 +276,9 @@ pid_t simgpu_process_pid(simgpu_handle *handle, uint32_t slot); /* as the caller
 void simgpu_reap(simgpu_handle *handle);                        /* every slot whose process is dead */
 void simgpu_reap_sometimes(simgpu_handle *handle);              /* the same, at most every 20 ms */
 void simgpu_record_unsupported(simgpu_handle *handle, const char *name);
+uint32_t simgpu_visible_cards(const simgpu_handle *handle, uint32_t *cards); /* by NVIDIA_VISIBLE_DEVICES */
+uint32_t simgpu_select_cards(const simgpu_handle *handle, const char *list, const uint32_t *from, uint32_t from_count,
+                             uint32_t *chosen);
 void simgpu_debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* machine_memory.c: the ledger and residency; the card is locked */

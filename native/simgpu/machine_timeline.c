@@ -38,6 +38,18 @@ void simgpu_active_rebuild(simgpu_card *card)
     card->active_count = count;
 }
 
+/* Drops the lanes that fell idle. The lanes lie far apart, so looking at all of them is for recovery alone. */
+static void active_compact(simgpu_card *card)
+{
+    uint32_t count = 0;
+    for (uint32_t position = 0; position < card->active_count; position++) {
+        const simgpu_lane *lane = &card->lanes[card->active[position]];
+        if (lane->slot != SIMGPU_NONE && lane->run < lane->tail)
+            card->active[count++] = card->active[position];
+    }
+    card->active_count = count;
+}
+
 static double link_per_ns(const simgpu_card *card)
 {
     return card->profile.link_bytes_per_s * card->link_factor / 1e9;
@@ -281,7 +293,7 @@ void simgpu_card_advance(simgpu_handle *handle, simgpu_card *card, uint64_t mode
 {
     while (card->active_count > 0 && !card->lost) {
         if (settle(card)) {
-            simgpu_active_rebuild(card);
+            active_compact(card);
             continue;
         }
         if (card->advanced_ns >= modelled_ns)
@@ -315,7 +327,7 @@ uint32_t simgpu_lane_take(simgpu_handle *handle, simgpu_card *card)
 void simgpu_lane_give(simgpu_card *card, uint32_t lane)
 {
     card->lanes[lane].slot = SIMGPU_NONE;
-    simgpu_active_rebuild(card);
+    active_compact(card);
 }
 
 bool simgpu_lane_submit(simgpu_card *card, uint32_t index, const simgpu_op *op)
