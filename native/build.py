@@ -36,8 +36,12 @@ class Library:
     exclude: tuple[str, ...] = ()
 
 
+# The hook names libdl and libpthread although a new C library has both inside: an older one does not.
+_HOOK_FLAGS = ("-Wl,--version-script=baton.map", "-Wl,-z,nodelete")
+_HOOK_LIBRARIES = ("-Wl,--no-as-needed", "-l:libdl.so.2", "-l:libpthread.so.0", "-Wl,--as-needed")
+
 LIBRARIES = (
-    Library("libbaton.so", "hook", libraries=("-ldl",)),
+    Library("libbaton.so", "hook", flags=_HOOK_FLAGS, libraries=_HOOK_LIBRARIES),
     Library("simgpu/libcuda.so.1", "simgpu", exclude=("nvml*.c",), flags=("-Wl,-z,nodelete",), libraries=("-lm",)),
     Library("simgpu/libnvidia-ml.so.1", "simgpu", sources=("machine*.c", "nvml*.c"), libraries=("-lm",)),
     Library("simgpu/libsimgpu.so", "simgpu", sources=("machine*.c",), libraries=("-lm",)),
@@ -62,9 +66,9 @@ def compiler() -> str:
     )
 
 
-def build(out: Path, sanitize: str = "") -> list[Path]:
-    """Compile every library that is out of date into `out`; return their paths."""
-    return [_compile(library, out, sanitize) for library in LIBRARIES]
+def build(out: Path, sanitize: str = "", only: str = "") -> list[Path]:
+    """Compile every library that is out of date into `out`, or `only` one; return their paths."""
+    return [_compile(library, out, sanitize) for library in LIBRARIES if only in ("", library.output)]
 
 
 def _compile(library: Library, out: Path, sanitize: str) -> Path:
@@ -99,8 +103,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, default=NATIVE.parent / "src" / "baton" / "_native")
     parser.add_argument("--sanitize", default="", help="address, undefined, thread, or a comma list of them")
+    parser.add_argument("--only", default="", choices=["", *(library.output for library in LIBRARIES)])
     arguments = parser.parse_args()
-    for path in build(arguments.out, arguments.sanitize):
+    for path in build(arguments.out, arguments.sanitize, arguments.only):
         sys.stdout.write(f"{path}\n")
 
 
