@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "machine.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -144,6 +145,44 @@ bool simgpu_process_alive(simgpu_handle *handle, uint32_t slot, uint32_t generat
     return slot == handle->slot || byte_held(handle->slots_fd, slot);
 }
 
+static uint64_t pid_namespace_of(const char *process)
+{
+    char path[64];
+    struct stat about;
+    snprintf(path, sizeof path, "/proc/%.32s/ns/pid", process);
+    return stat(path, &about) == 0 ? (uint64_t)about.st_ino : 0;
+}
+
+/* The innermost of the pids that /proc shows for a process: the one in its own namespace. */
+static int32_t own_pid_of(const char *process)
+{
+    char path[64], line[256];
+    int32_t own = 0;
+    snprintf(path, sizeof path, "/proc/%.32s/status", process);
+    FILE *file = fopen(path, "re");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        if (strncmp(line, "NSpid:", 6) == 0)
+            own = (int32_t)strtol(strrchr(line, '\t') + 1, NULL, 10);
+    if (file != NULL)
+        fclose(file);
+    return own;
+}
+
+/* Among all processes that we see, the one with that pid in that namespace. */
+static pid_t search_pid(int32_t pid, uint64_t namespace)
+{
+    pid_t found = 0;
+    DIR *directory = namespace == 0 || namespace == pid_namespace_of("self") ? NULL : opendir("/proc");
+    struct dirent *entry;
+    while (directory != NULL && found == 0 && (entry = readdir(directory)) != NULL)
+        if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' && own_pid_of(entry->d_name) == pid &&
+            pid_namespace_of(entry->d_name) == namespace)
+            found = (pid_t)strtol(entry->d_name, NULL, 10);
+    if (directory != NULL)
+        closedir(directory);
+    return found;
+}
+
 pid_t simgpu_process_pid(simgpu_handle *handle, uint32_t slot)
 {
     pid_t owner = 0;
@@ -151,7 +190,11 @@ pid_t simgpu_process_pid(simgpu_handle *handle, uint32_t slot)
         return getpid();
     if (byte_lock(handle->slots_fd, F_GETLK, F_WRLCK, PID_BYTES_AT + (off_t)slot, &owner) == 0 && owner > 0)
         return owner;
-    return handle->shared->processes[slot].pid;
+    /* A process loses its classic locks on a file when it closes any descriptor of it, and so libcuda's when it is done
+     * with NVML. */
+    const simgpu_process *process = &handle->shared->processes[slot];
+    owner = search_pid(process->pid, process->pid_namespace);
+    return owner > 0 ? owner : process->pid;
 }
 
 static uint64_t lock_word(uint32_t slot, uint32_t generation)
@@ -340,6 +383,7 @@ static int take_slot(simgpu_handle *handle, char *error, size_t error_size)
         handle->slot = slot;
         handle->generation = generation;
         process->pid = getpid();
+        process->pid_namespace = pid_namespace_of("self");
         process->uid = geteuid();
         process->attached_real_ns = simgpu_real_ns();
         read_own_name(process->name, sizeof process->name);

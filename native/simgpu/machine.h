@@ -222,6 +222,7 @@ typedef struct {
     _Atomic uint32_t generation;
     int32_t pid; /* in the process's own pid namespace */
     uint32_t uid;
+    uint64_t pid_namespace; /* inode number of that namespace */
     uint64_t attached_real_ns;
     char name[64];
 } simgpu_process;
@@ -320,6 +321,7 @@ void simgpu_meter_add(simgpu_meter *meter, double at_real_ns, double length_ns, 
 double simgpu_meter_rate(const simgpu_meter *meter, double now_real_ns, double window_ns); /* per ns of the window */
 void simgpu_sensors_start(simgpu_card *card);
 bool simgpu_sensors_in_use(const simgpu_card *card);
+bool simgpu_sensors_too_hot(const simgpu_card *card);
 double simgpu_sensors_power_w(const simgpu_card *card);
 uint32_t simgpu_sensors_sm_clock_mhz(const simgpu_card *card);
 

@@ -2,8 +2,8 @@
  *
  * All of it is a function of what ran and when, in modelled time: whoever advances a card hands every step to
  * simgpu_telemetry_step, which integrates exactly (the load is constant during a step), so that a reading does not
- * depend on how often anybody looks. Heat and the power reading follow the load like a first-order system. Utilisation, which
- * real tools compare with their own clock, is kept in buckets of real time.
+ * depend on how often anybody looks. Heat and the power reading follow the load like a first-order system.
+ * Utilisation, which real tools compare with their own clock, is kept in buckets of real time.
  */
 #include "machine.h"
 
@@ -13,7 +13,7 @@
 #define POWER_TIME_CONSTANT_NS 100e6 /* the power sensor's own averaging */
 #define BUSY_FLOOR 0.35              /* share of the dynamic power that any kernel costs, however small */
 #define TRAFFIC_LOAD 0.12            /* the same for copies and migrations */
-#define POWER_AT_FULL_LOAD 0.96      /* of the limit */
+#define HOT_CLOCK_LOSS 0.5           /* of the room between boost and base, at the temperature of full load */
 #define MEMORY_SHARE_OF_KERNELS 0.45 /* how much of a kernel's time its memory is taken to be busy */
 
 void simgpu_meter_add(simgpu_meter *meter, double at_real_ns, double length_ns, double amount)
@@ -59,7 +59,7 @@ static double follow(double value, double target, double step_ns, double time_co
 
 static double watts_at(const simgpu_profile *profile, double load)
 {
-    double idle = profile->power_idle_mw / 1e3, full = profile->power_limit_mw / 1e3 * POWER_AT_FULL_LOAD;
+    double idle = profile->power_idle_mw / 1e3, full = profile->power_limit_mw / 1e3;
     return idle + fmax(0, full - idle) * load;
 }
 
@@ -111,6 +111,11 @@ double simgpu_sensors_power_w(const simgpu_card *card)
     return watts_at(&card->profile, card->sensors.load);
 }
 
+bool simgpu_sensors_too_hot(const simgpu_card *card)
+{
+    return lround(card->sensors.temperature_c) >= (long)card->profile.temperature_slowdown_c;
+}
+
 bool simgpu_sensors_in_use(const simgpu_card *card)
 {
     if (card->active_count > 0)
@@ -121,16 +126,17 @@ bool simgpu_sensors_in_use(const simgpu_card *card)
     return false;
 }
 
-/* Full boost up to the temperature that the card settles at under load, then down to the base clock at the slowdown
- * threshold: boost is what the cooling leaves room for. */
+/* The warmer, the slower: boost is what the cooling leaves room for. At the slowdown threshold only the base clock is
+ * left. */
 uint32_t simgpu_sensors_sm_clock_mhz(const simgpu_card *card)
 {
     const simgpu_profile *profile = &card->profile;
     if (!simgpu_sensors_in_use(card))
         return profile->sm_clock_idle_mhz;
-    double room = (double)profile->temperature_slowdown_c - profile->temperature_busy_c;
-    double over = fmax(0, card->sensors.temperature_c - profile->temperature_busy_c);
-    double lost = room > 0 ? fmin(1, over / room) : 0;
-    double range = (double)profile->sm_clock_mhz - profile->sm_clock_base_mhz;
-    return (uint32_t)(profile->sm_clock_mhz - fmax(0, range) * lost);
+    double range = fmax(0, (double)profile->sm_clock_mhz - profile->sm_clock_base_mhz);
+    double idle_c = profile->temperature_idle_c, span_c = profile->temperature_busy_c - idle_c;
+    double lost = span_c > 0 ? HOT_CLOCK_LOSS * (card->sensors.temperature_c - idle_c) / span_c : 0;
+    if (simgpu_sensors_too_hot(card))
+        lost = 1;
+    return (uint32_t)(profile->sm_clock_mhz - range * lost);
 }

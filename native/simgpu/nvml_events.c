@@ -121,7 +121,7 @@ static bool next_event(nvmlEventSet_t set, nvmlEventData_t *data)
     for (uint32_t index = 0; index < session_card_count() && !found; index++) {
         if (set->wanted[index] == 0)
             continue;
-        simgpu_card *card = simgpu_card_lock(session_handle(), index);
+        simgpu_card *card = simgpu_card_lock(session_handle(), session_device(index)->card);
         found = next_of_card(set, index, card, data);
         simgpu_card_unlock(session_handle(), card);
     }

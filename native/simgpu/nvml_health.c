@@ -1,6 +1,6 @@
 /* How a card is: ECC, retired pages and remapped rows, and the numbered field values, which repeat much of the rest.
  *
- * An uncorrectable error counts in device memory. On cards up to Volta it retires a page, on later ones it remaps a row;
+ * An uncorrectable error counts in device memory. On older cards it retires a page, from Ampere on it remaps a row;
  * either waits for a reset, which is what healing the card does.
  */
 #include "nvml_session.h"

@@ -11,8 +11,8 @@ enum { UUID_TEXT = 48, BUS_TEXT = 32 };
 static void uuid_text(const simgpu_profile *profile, char text[UUID_TEXT])
 {
     const uint8_t *u = profile->uuid;
-    snprintf(text, UUID_TEXT, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2],
-             u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+    snprintf(text, UUID_TEXT, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
+             u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
 }
 
 void pci_fill(const simgpu_profile *profile, nvmlPciInfo_t *pci)
@@ -77,7 +77,7 @@ static nvmlReturn_t handle_where(bool (*matches)(const simgpu_profile *, const v
     if (result != NVML_SUCCESS)
         return result;
     uint32_t count = session_card_count(), index = 0;
-    while (index < count && !matches(&session_handle()->shared->cards[index].profile, wanted))
+    while (index < count && !matches(session_profile(index), wanted))
         index++;
     session_leave();
     if (index == count)
@@ -159,7 +159,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index)
 NVML_API nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor)
 {
     NEED(minor);
-    WITH_CARD(device, card, *minor = device->index);
+    WITH_CARD(device, card, *minor = device->card);
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned length)
@@ -175,14 +175,15 @@ NVML_API nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigne
 
 NVML_API nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *serial, unsigned length)
 {
-    WITH_CARD(device, card,
-              result = card->profile.serial[0] ? copy_text(card->profile.serial, serial, length) : NVML_ERROR_NOT_SUPPORTED);
+    WITH_CARD(device, card, const char *known = card->profile.serial;
+              result = *known ? copy_text(known, serial, length) : NVML_ERROR_NOT_SUPPORTED);
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetBoardId(nvmlDevice_t device, unsigned *board)
 {
     NEED(board);
-    WITH_CARD(device, card, *board = card->profile.pci_domain << 16 | card->profile.pci_bus << 8 | card->profile.pci_device);
+    WITH_CARD(device, card, const simgpu_profile *p = &card->profile;
+              *board = p->pci_domain << 16 | p->pci_bus << 8 | p->pci_device);
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetMultiGpuBoard(nvmlDevice_t device, unsigned *multi)
@@ -347,4 +348,15 @@ NVML_API nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned 
 {
     NEED(is_mig);
     WITH_CARD(device, card, *is_mig = 0);
+}
+
+/* Driver models are a matter of Windows; NVIDIA's library for Linux has the question and this answer to it. */
+NVML_API nvmlReturn_t nvmlDeviceGetDriverModel_v2(nvmlDevice_t device, unsigned *current, unsigned *pending)
+{
+    WITH_CARD(device, card, result = NVML_ERROR_NOT_SUPPORTED);
+}
+
+NVML_API nvmlReturn_t nvmlDeviceGetDriverModel(nvmlDevice_t device, unsigned *current, unsigned *pending)
+{
+    return nvmlDeviceGetDriverModel_v2(device, current, pending);
 }

@@ -1,7 +1,7 @@
 /* Who is on a card, with how much memory and how much of its time.
  *
- * A process is on a card while it has a context there; its pid is translated by the kernel for whoever asks, so a tool on
- * the host sees host pids even of processes in containers.
+ * A process is on a card while it has a context there; its pid is translated by the kernel for whoever asks, so a tool
+ * on the host sees host pids even of processes in containers.
  */
 #include "nvml_session.h"
 
@@ -205,7 +205,8 @@ NVML_API nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlP
     return result;
 }
 
-NVML_API nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device, nvmlProcessesUtilizationInfo_v1_t *info)
+NVML_API nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
+                                                            nvmlProcessesUtilizationInfo_v1_t *info)
 {
     user *users;
     unsigned found;

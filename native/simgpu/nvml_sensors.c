@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define WINDOW_NS 1e9           /* over which utilisation is averaged */
+#define POWER_CAP_NEAR 0.98     /* part of the limit from which on the limit is what holds the card back */
 #define TRAFFIC_WINDOW_NS 200e6 /* the same for link throughput */
 
 enum { P0 = 0, P8 = 8, PSTATE_UNKNOWN = 32 };
@@ -13,7 +14,6 @@ enum {
     REASON_IDLE = 0x1,
     REASON_SOFTWARE_POWER_CAP = 0x4,
     REASON_HARDWARE_SLOWDOWN = 0x8,
-    REASON_SOFTWARE_THERMAL = 0x20,
     REASON_HARDWARE_THERMAL = 0x40,
 };
 
@@ -308,16 +308,13 @@ NVML_API nvmlReturn_t nvmlDeviceGetSupportedGraphicsClocks(nvmlDevice_t device, 
 
 static unsigned long long clock_reasons(const simgpu_card *card)
 {
-    const simgpu_profile *profile = &card->profile;
     unsigned long long reasons = 0;
     if (card->active_count == 0)
         reasons |= REASON_IDLE;
-    else if (simgpu_sensors_power_w(card) * 1e3 >= profile->power_limit_mw)
+    else if (simgpu_sensors_power_w(card) * 1e3 >= POWER_CAP_NEAR * card->profile.power_limit_mw)
         reasons |= REASON_SOFTWARE_POWER_CAP;
-    if (card->sensors.temperature_c >= profile->temperature_slowdown_c)
+    if (simgpu_sensors_too_hot(card))
         reasons |= REASON_HARDWARE_SLOWDOWN | REASON_HARDWARE_THERMAL;
-    else if (simgpu_sensors_in_use(card) && simgpu_sensors_sm_clock_mhz(card) < profile->sm_clock_mhz)
-        reasons |= REASON_SOFTWARE_THERMAL;
     return reasons;
 }
 
@@ -336,8 +333,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetSupportedClocksEventReasons(nvmlDevice_t devi
 {
     NEED(reasons);
     WITH_CARD(device, card,
-              *reasons = REASON_IDLE | REASON_SOFTWARE_POWER_CAP | REASON_HARDWARE_SLOWDOWN | REASON_SOFTWARE_THERMAL |
-                         REASON_HARDWARE_THERMAL);
+              *reasons = REASON_IDLE | REASON_SOFTWARE_POWER_CAP | REASON_HARDWARE_SLOWDOWN | REASON_HARDWARE_THERMAL);
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetSupportedClocksThrottleReasons(nvmlDevice_t device, unsigned long long *reasons)

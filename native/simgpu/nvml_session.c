@@ -12,6 +12,7 @@ static unsigned holders; /* nvmlInit calls without their nvmlShutdown */
 static bool attached;
 static simgpu_handle machine;
 static struct nvml_device devices[SIMGPU_MAX_CARDS];
+static uint32_t device_count;
 
 /* The hold on the machine belongs to the process that took it: a forked child starts without one and takes its own
  * with its first call. The handles it has stay good, because they are nothing but indices. */
@@ -34,9 +35,11 @@ static nvmlReturn_t attach(void)
     char error[512] = "";
     int result = simgpu_attach(&machine, NULL, error, sizeof error);
     if (result == SIMGPU_OK) {
+        uint32_t cards[SIMGPU_MAX_CARDS];
         attached = true;
-        for (uint32_t i = 0; i < SIMGPU_MAX_CARDS; i++)
-            devices[i].index = i;
+        device_count = simgpu_visible_cards(&machine, cards);
+        for (uint32_t i = 0; i < device_count; i++)
+            devices[i] = (struct nvml_device){i, cards[i]};
         return NVML_SUCCESS;
     }
     simgpu_debug("nvml: %s", error);
@@ -118,7 +121,7 @@ simgpu_handle *session_handle(void)
 
 uint32_t session_card_count(void)
 {
-    return machine.shared->card_count;
+    return device_count;
 }
 
 nvmlDevice_t session_device(uint32_t index)
@@ -126,12 +129,23 @@ nvmlDevice_t session_device(uint32_t index)
     return &devices[index];
 }
 
-nvmlReturn_t session_card(nvmlDevice_t device, simgpu_card **card)
+const simgpu_profile *session_profile(uint32_t index)
 {
-    if (device < devices || device >= devices + SIMGPU_MAX_CARDS || device->index >= machine.shared->card_count)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    *card = &machine.shared->cards[device->index];
-    return NVML_SUCCESS;
+    return &machine.shared->cards[devices[index].card].profile;
+}
+
+/* The session is entered; it is left again unless this succeeds. */
+static nvmlReturn_t lock_card(uint32_t number, simgpu_card **card)
+{
+    if (!atomic_load(&machine.shared->stopped)) {
+        simgpu_reap_sometimes(&machine);
+        *card = simgpu_card_lock(&machine, number);
+        if (!(*card)->lost)
+            return NVML_SUCCESS;
+        simgpu_card_unlock(&machine, *card);
+    }
+    session_leave();
+    return NVML_ERROR_GPU_IS_LOST; /* also when the whole machine was taken away under this process */
 }
 
 nvmlReturn_t card_enter(nvmlDevice_t device, simgpu_card **card)
@@ -139,19 +153,16 @@ nvmlReturn_t card_enter(nvmlDevice_t device, simgpu_card **card)
     nvmlReturn_t result = session_enter();
     if (result != NVML_SUCCESS)
         return result;
-    result = session_card(device, card);
-    if (result == NVML_SUCCESS && atomic_load(&machine.shared->stopped))
-        result = NVML_ERROR_GPU_IS_LOST; /* the machine was taken away under this process */
-    if (result == NVML_SUCCESS) {
-        simgpu_reap_sometimes(&machine);
-        *card = simgpu_card_lock(&machine, device->index);
-        if (!(*card)->lost)
-            return NVML_SUCCESS;
-        simgpu_card_unlock(&machine, *card);
-        result = NVML_ERROR_GPU_IS_LOST;
-    }
+    if (device >= devices && device < devices + device_count)
+        return lock_card(device->card, card);
     session_leave();
-    return result;
+    return NVML_ERROR_INVALID_ARGUMENT;
+}
+
+nvmlReturn_t machine_card_enter(uint32_t number, simgpu_card **card)
+{
+    nvmlReturn_t result = session_enter();
+    return result == NVML_SUCCESS ? lock_card(number, card) : result;
 }
 
 void card_leave(simgpu_card *card)

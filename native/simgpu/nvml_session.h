@@ -9,23 +9,25 @@
 #include "machine.h"
 #include "nvml_abi.h"
 
+/* A visible card: its number for this process, and its number in the machine. They differ when the environment hides
+ * some of the machine's cards. */
 struct nvml_device {
-    uint32_t index;
+    uint32_t index, card;
 };
 
 /* Everything between `session_enter` (when it returns NVML_SUCCESS) and `session_leave` may use `session_handle`. */
 nvmlReturn_t session_enter(void);
 void session_leave(void);
 simgpu_handle *session_handle(void);
-uint32_t session_card_count(void);
+uint32_t session_card_count(void); /* visible ones */
 
 nvmlDevice_t session_device(uint32_t index);
-/* The card of a handle without its lock, for what never changes (its profile); a lost card is not refused. */
-nvmlReturn_t session_card(nvmlDevice_t device, simgpu_card **card);
-
+const simgpu_profile *session_profile(uint32_t index);
 /* The whole prologue for a call about one card: entered, handle checked, card locked, advanced to now, and not lost. */
 nvmlReturn_t card_enter(nvmlDevice_t device, simgpu_card **card);
 void card_leave(simgpu_card *card);
+/* The same by the card's number in the machine, visible or not. */
+nvmlReturn_t machine_card_enter(uint32_t number, simgpu_card **card);
 
 /* The body of a call that fills in a few numbers from a locked card. */
 #define WITH_CARD(device, card, ...)                                                                                   \

@@ -139,7 +139,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, unsi
         return result;
     unsigned found = 0;
     for (uint32_t i = 0; i < session_card_count(); i++) {
-        const simgpu_profile *other = &session_handle()->shared->cards[i].profile;
+        const simgpu_profile *other = session_profile(i);
         if (other == &card->profile || ancestor(&card->profile, other) != level)
             continue;
         if (nearest != NULL && found < *count)
@@ -208,7 +208,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t first, nvmlDevice_t se
     if (result != NVML_SUCCESS)
         return result;
     NEED(first != second);
-    bool nvlink = linked(a, second->index), near = ancestor(a, b) == HOST_BRIDGE;
+    bool nvlink = linked(a, second->card), near = ancestor(a, b) == HOST_BRIDGE;
     switch (capability) {
     case READ:
     case WRITE:
@@ -247,9 +247,11 @@ NVML_API nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned lin
     nvmlReturn_t result = link_enter(device, link, &card, &peer);
     if (result != NVML_SUCCESS)
         return result;
-    /* A link to a card that fell off the bus is down at this end too. */
-    *active = peer >= 0 && !session_handle()->shared->cards[peer].lost;
     card_leave(card);
+    /* A link to a card that fell off the bus is down at this end too. */
+    *active = peer >= 0 && machine_card_enter((uint32_t)peer, &card) == NVML_SUCCESS;
+    if (*active)
+        card_leave(card);
     return NVML_SUCCESS;
 }
 

@@ -196,6 +196,21 @@ def test_without_a_machine_there_is_no_driver(tmp_path: Path) -> None:
         assert machines.line(program) == 9
 
 
+def test_a_container_sees_only_the_cards_it_was_given(machine: Machine) -> None:
+    script = """
+        cards = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        answer([
+            [pynvml.nvmlDeviceGetUUID(card), pynvml.nvmlDeviceGetIndex(card), pynvml.nvmlDeviceGetMinorNumber(card),
+             pynvml.nvmlDeviceGetNumaNodeId(card)] for card in cards
+        ])
+    """
+    every = [card.uuid for card in machine.status().cards]
+    given = machine.ask(script, NVIDIA_VISIBLE_DEVICES=f"{every[2]},{every[1]}")
+    assert given == [[every[2], 0, 2, 1], [every[1], 1, 1, 0]]
+    assert machine.ask(script, NVIDIA_VISIBLE_DEVICES="void") == []
+    assert len(machine.ask(script, NVIDIA_VISIBLE_DEVICES="all")) == 4
+
+
 def test_a_forked_child_may_go_on_asking(machine: Machine) -> None:
     found = machine.ask("""
         import os

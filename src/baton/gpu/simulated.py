@@ -6,6 +6,7 @@ work on; there is no daemon. Its layout belongs to the C code, and Python goes t
 own so that loading it does not stand in the way of a real NVIDIA library in the same process.
 """
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -22,6 +23,7 @@ from baton.gpu.profiles import MAX_CARDS, Profile
 from baton.native import library
 
 _ABSENT = -1
+_MISMATCH = -2
 _ERROR_BYTES = 512
 _GB = 1_000_000_000
 _MIB = 1 << 20
@@ -133,6 +135,10 @@ class MachineStatus(msgspec.Struct, frozen=True):
 
 class NoMachineError(UnavailableError):
     """There is no simulated machine in the directory."""
+
+
+class OtherLayoutError(BatonError):
+    """The machine was made by another version of Baton: it can be removed, and nothing else."""
 
 
 def default_directory() -> Path:
@@ -270,7 +276,9 @@ def inject(directory: Path, card: int, fault: str, **details: float) -> None:
 def stop(directory: Path, *, force: bool = False) -> None:
     """Remove the machine. While processes use it, only with `force`: they then find their cards lost."""
     if not force:
-        clients = {client.pid: client.name for client in status(directory).clients}
+        clients: dict[int, str] = {}
+        with contextlib.suppress(OtherLayoutError):
+            clients = {client.pid: client.name for client in status(directory).clients}
         if clients:
             pid, name = next(iter(clients.items()))
             others = f" and {len(clients) - 1} more" if len(clients) > 1 else ""
@@ -289,6 +297,8 @@ def _failure(code: int, error: "ctypes.Array[ctypes.c_char]") -> BatonError:
     sentence = error.value.decode(errors="replace")
     if code == _ABSENT:
         return NoMachineError(f"{sentence}; `baton simgpu start` makes one")
+    if code == _MISMATCH:
+        return OtherLayoutError(sentence)
     return BatonError(sentence)
 
 
