@@ -113,9 +113,22 @@ class Api:
             raise
         return True
 
-    def is_healthy(self, path: str = "/readyz") -> bool:
-        """Whether the server answers 200 there; no answer is a no."""
-        try:
-            return self.request("GET", path)[0] == 200
-        except (OSError, http.client.HTTPException):
-            return False
+
+def answers_200(
+    url: str, authority: Path, credentials: tuple[Path, Path] | None = None, *, containing: str = ""
+) -> bool:
+    """Whether an HTTPS server of the bed says that it is well, in an answer with these words; no answer is a no."""
+    parts = urllib.parse.urlsplit(url)
+    assert parts.hostname is not None
+    context = ssl.create_default_context(cafile=str(authority))
+    if credentials:
+        context.load_cert_chain(*credentials)
+    connection = http.client.HTTPSConnection(parts.hostname, parts.port or 443, context=context, timeout=5)
+    try:
+        connection.request("GET", f"{parts.path}?{parts.query}")
+        response = connection.getresponse()
+        return response.status == 200 and containing in response.read().decode(errors="replace")
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -29,7 +29,7 @@ from testbed.faults import Proxy
 from testbed.images import BUSYBOX, PAUSE, archive
 from testbed.nodes import Node, is_ready
 from testbed.packages import require_node_packages
-from testbed.processes import Component, wait_until
+from testbed.processes import Component, bed_environment, wait_until
 from testbed.programs import ETCD, KUBERNETES_VERSION, KWOK, kubernetes, locate
 from testbed.teardown import tear_down
 
@@ -108,7 +108,7 @@ class Bed:
         else:
             address, port = record.loopback_address, options.port or LOOPBACK_PORT
         self.plane = ControlPlane(record, programs, etcd_program, address, port)
-        self.api = self.plane.admin_api()
+        self.api = self.plane.api
         self.kubeconfig = self.plane.kubeconfig
         self._add(self.plane.etcd())
         self._add(self.plane.api_server(settle_nodes=options.controller_manager, more_flags=options.api_server_flags))
@@ -124,7 +124,7 @@ class Bed:
             if options.scheduler:
                 self._add(self.plane.scheduler(options.scheduler_config)).start()
             if kwok_program:
-                self._add(kwok.component(record, self.plane, kwok_program)).start()
+                self._add(kwok.component(record, self.plane, kwok_program, leases=options.controller_manager)).start()
             for start in starting:
                 start.result()
         if not options.controller_manager:
@@ -186,6 +186,7 @@ class Bed:
         result = subprocess.run(
             [str(self.kubectl_program), f"--kubeconfig={self.kubeconfig}", *words],
             input=stdin,
+            env=bed_environment(self.id),
             capture_output=True,
             text=True,
             timeout=timeout_s,
@@ -275,22 +276,31 @@ class Bed:
         return found
 
     def wait_for_pod(self, namespace: str, name: str, phase: str, timeout_s: float = 60.0) -> Object:
-        """Wait until a pod is in a phase; returns it."""
+        """Wait until a pod is in a phase; returns it. A pod that ended otherwise is not waited for."""
         last: Object = {}
 
-        def there() -> bool:
+        def settled() -> bool:
             nonlocal last
             last = self.pod(namespace, name)
-            return bool(last["status"].get("phase") == phase)
+            return last["status"].get("phase") in {phase, "Succeeded", "Failed"}
 
         with contextlib.suppress(BedError):
-            self.wait_for(there, f"pod {name} to be {phase}", timeout_s)
+            self.wait_for(settled, f"pod {name} to be {phase}", timeout_s)
+        now = last.get("status", {}).get("phase")
+        if now == phase:
             return last
-        events = self.kubectl("get", "events", "-n", namespace, "--sort-by=.lastTimestamp")
-        raise BedError(
-            f"pod {namespace}/{name} is {last.get('status', {}).get('phase')}, not {phase}, after {timeout_s:.0f} s; "
-            f"events: {' | '.join(events.splitlines()[-4:])}"
-        )
+        raise BedError(f"pod {namespace}/{name} is {now}, not {phase}; {self._pod_story(namespace, name)}")
+
+    def _pod_story(self, namespace: str, name: str) -> str:
+        """What a person would look at to see why a pod is not where it should be."""
+        told = []
+        for title, words in (
+            ("events", ("get", "events", "--sort-by=.lastTimestamp", f"--field-selector=involvedObject.name={name}")),
+            ("log", ("logs", name, "--tail=5")),
+        ):
+            with contextlib.suppress(BedError):
+                told.append(f"{title}: {' | '.join(self.kubectl('-n', namespace, *words).splitlines()[-5:])}")
+        return "; ".join(told) or "it has neither events nor a log"
 
     def wait_for(
         self, condition: Callable[[], bool], what: str, timeout_s: float = 60.0, *, poll_s: float = 0.1

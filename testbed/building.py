@@ -97,12 +97,15 @@ class Workshop:
             [str(self.go), *words], cwd=self.module, env=self.environment, capture_output=True, text=True, check=False
         )
         if result.returncode != 0:
-            reasons = [line.strip() for line in (result.stderr or result.stdout).splitlines() if line.strip()]
-            reason = next((line for line in reasons if "downloading" not in line), "no output")
-            raise BedError(
-                f"{what} failed: {reason[:300]}; check GOPROXY (`go env GOPROXY`) and that the disk has 8 GB to spare"
-            )
+            raise BedError(f"{what} failed: {_reason(result.stderr)}; check that the disk has 8 GB to spare")
         return result.stdout
+
+    def fetch_modules(self, program_set: ProgramSet) -> None:
+        """Have everything on the disk that the wrapper module needs."""
+        try:
+            self.run("mod", "tidy", what=f"fetching the modules of {program_set.key}")
+        except BedError as error:
+            raise MissingError(f"{error}, and that `go env GOPROXY` names a proxy that this machine reaches") from error
 
     def write(self, name: str, text: str) -> None:
         """A source file of the wrapper module."""
@@ -128,22 +131,22 @@ class Workshop:
 
 def build_etcd(shop: Workshop, program_set: ProgramSet) -> None:
     """etcd's own module replaces its siblings by folders; a main of ours needs none of that."""
-    shop.write("go.mod", f"module testbed\n\ngo 1.26\n\nrequire go.etcd.io/etcd/server/v3 v{program_set.version}\n")
+    _require(shop, "go.etcd.io/etcd/server/v3", program_set.version)
     shop.write(
         "main.go",
         "package main\n\n"
         'import (\n\t"os"\n\n\t"go.etcd.io/etcd/server/v3/etcdmain"\n)\n\n'
         "func main() { etcdmain.Main(os.Args) }\n",
     )
-    shop.run("mod", "tidy", what=f"fetching the modules of etcd {program_set.version}")
+    shop.fetch_modules(program_set)
     shop.compile(program_set, {"etcd": "."})
 
 
 def build_kwok(shop: Workshop, program_set: ProgramSet) -> None:
     """KWOK has no replace lines."""
-    shop.write("go.mod", f"module testbed\n\ngo 1.26\n\nrequire sigs.k8s.io/kwok v{program_set.version}\n")
+    _require(shop, "sigs.k8s.io/kwok", program_set.version)
     _keep(shop, ["sigs.k8s.io/kwok/cmd/kwok"])
-    shop.run("mod", "tidy", what=f"fetching the modules of KWOK {program_set.version}")
+    shop.fetch_modules(program_set)
     stamp = f"-X sigs.k8s.io/kwok/pkg/consts.Version=v{program_set.version}"
     shop.compile(program_set, {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}, stamp)
 
@@ -152,15 +155,13 @@ def build_kubernetes(shop: Workshop, program_set: ProgramSet) -> None:
     """Kubernetes with every staging module replaced by the twin that is published with the release."""
     version = program_set.version
     minor, patch = version.split(".")[1:]
-    shop.write("go.mod", "module testbed\n\ngo 1.26\n")
-    published = _published_go_mod(shop, "k8s.io/kubernetes", version)
+    published = Path(_require(shop, "k8s.io/kubernetes", version)["GoMod"]).read_text()
     staging = re.findall(r"^\s*(k8s\.io/\S+) v0\.0\.0\s*$", published, re.MULTILINE)
-    edits = [f"-require=k8s.io/kubernetes@v{version}"]
-    edits += [f"-replace={module}={module}@v0.{minor}.{patch}" for module in staging]
+    edits = [f"-replace={module}={module}@v0.{minor}.{patch}" for module in staging]
     shop.run("mod", "edit", *edits, what="writing the wrapper module")
     packages = {program: f"k8s.io/kubernetes/cmd/{program}" for program in program_set.programs}
     _keep(shop, list(packages.values()))
-    shop.run("mod", "tidy", what=f"fetching the modules of Kubernetes {version}")
+    shop.fetch_modules(program_set)
     shop.progress(f"{program_set.key}: modules are here, compiling (about 7 minutes on 2 cores)")
     prefix = "-X k8s.io/component-base/version"
     stamp = f"{prefix}.gitVersion=v{version} {prefix}.gitMajor=1 {prefix}.gitMinor={minor}"
@@ -174,9 +175,9 @@ def build_volcano(shop: Workshop, program_set: ProgramSet) -> None:
     what the release was cut with.
     """
     version = program_set.version
-    shop.write("go.mod", "module testbed\n\ngo 1.26\n")
-    published = _published_go_mod(shop, "volcano.sh/volcano", version)
-    edits = [f"-require=volcano.sh/volcano@v{version}", "-replace=volcano.sh/apis=volcano.sh/apis@v1.14.0"]
+    module = _require(shop, "volcano.sh/volcano", version)
+    published = Path(module["GoMod"]).read_text()
+    edits = ["-replace=volcano.sh/apis=volcano.sh/apis@v1.14.0"]
     for line in re.findall(r"^\s*(?:replace\s+)?(\S+(?: v\S+)? => \S+ v\S+)\s*$", published, re.MULTILINE):
         old, new = line.split(" => ")
         edits.append(f"-replace={old.replace(' ', '@')}={new.replace(' ', '@')}")
@@ -188,10 +189,10 @@ def build_volcano(shop: Workshop, program_set: ProgramSet) -> None:
         "vcctl": "volcano.sh/volcano/cmd/cli",
     }
     _keep(shop, list(packages.values()))
-    shop.run("mod", "tidy", what=f"fetching the modules of Volcano {version}")
+    shop.fetch_modules(program_set)
     stamp = f"-X volcano.sh/volcano/pkg/version.Version=v{version}"
     shop.compile(program_set, packages, stamp)
-    source = Path(_download(shop, "volcano.sh/volcano", version)["Dir"])
+    source = Path(module["Dir"])
     shutil.copytree(source / "config" / "crd", shop.out / "crd", copy_function=shutil.copyfile)
     shutil.copytree(
         source / "installer" / "helm" / "chart" / "volcano" / "config",
@@ -214,8 +215,9 @@ def _keep(shop: Workshop, packages: list[str]) -> None:
     shop.write("keep.go", f"//go:build keep\n\npackage testbed\n\nimport (\n{imports}\n)\n")
 
 
-def _download(shop: Workshop, module: str, version: str) -> dict[str, str]:
-    """Fetch one module; a version that is not on the proxy is answered with those that are."""
+def _require(shop: Workshop, module: str, version: str) -> dict[str, str]:
+    """Start the wrapper module on one module and fetch that; an unknown version is answered with the known ones."""
+    shop.write("go.mod", f"module testbed\n\ngo 1.26\n\nrequire {module} v{version}\n")
     result = subprocess.run(
         [str(shop.go), "mod", "download", "-json", f"{module}@v{version}"],
         cwd=shop.module,
@@ -249,14 +251,16 @@ def _download(shop: Workshop, module: str, version: str) -> dict[str, str]:
         raise BedError(
             f"{module} v{version} is not on the Go module proxy, nor any {minor}; the newest there is {stable[-1]}"
         )
-    reason = answer["Error"].splitlines()[0][:200]
     raise MissingError(
-        f"{module} v{version} cannot be fetched ({reason}); set GOPROXY to a proxy that this machine reaches"
+        f"{module} v{version} cannot be fetched ({_reason(answer['Error'])}); "
+        "set GOPROXY to a proxy that this machine reaches"
     )
 
 
-def _published_go_mod(shop: Workshop, module: str, version: str) -> str:
-    return Path(_download(shop, module, version)["GoMod"]).read_text()
+def _reason(said: str) -> str:
+    """The last thing that go said; what comes before tells the way to it."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it said nothing"
 
 
 def find_go(progress: Progress = say) -> Path:

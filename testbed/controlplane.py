@@ -7,10 +7,8 @@ Without a controller-manager nobody would take the not-ready taint from a new no
 the CA's config map that pods need: then the taint is not set in the first place, and `Bed.namespace` makes the rest.
 """
 
-import http.client
 import json
 import os
-import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from testbed.api import Api
+from testbed.api import Api, answers_200
 from testbed.certificates import Authority, service_account_keys, write_kubeconfig
 from testbed.errors import BedError
 from testbed.processes import Component
@@ -58,10 +56,7 @@ class ControlPlane:
         self.server = f"https://{self.address}:{self.port}"
         self.kubeconfig = self.write_kubeconfig("kubeconfig", self.admin_certificate)
         self.audit_log = self.logs / "audit.log"
-
-    def admin_api(self) -> Api:
-        """A client with all rights."""
-        return Api(self.server, self.pki.certificate, *self.admin_certificate)
+        self.api = Api(self.server, self.pki.certificate, *self.admin_certificate)
 
     def write_kubeconfig(self, stem: str, credentials: tuple[Path, Path], *, server: str | None = None) -> Path:
         """A kubeconfig in the bed's directory."""
@@ -98,13 +93,12 @@ class ControlPlane:
             "unsafe-no-fsync": "true",
             "log-level": "warn",
         }
-        health = Api(client, self.pki.certificate, *self.admin_certificate)
         return Component(
             "etcd",
             _words(self.etcd_program / "etcd", flags),
             self.record.id,
             self.logs / "etcd.log",
-            is_ready=lambda: health.is_healthy("/health"),
+            is_ready=lambda: answers_200(f"{client}/health", self.pki.certificate, self.admin_certificate),
         )
 
     def api_server(self, *, settle_nodes: bool, more_flags: Sequence[str] = ()) -> Component:
@@ -128,6 +122,11 @@ class ControlPlane:
             "tls-cert-file": certificate,
             "tls-private-key-file": key,
             "client-ca-file": trust,
+            "requestheader-client-ca-file": trust,
+            "requestheader-allowed-names": "front-proxy-client",
+            "requestheader-username-headers": "X-Remote-User",
+            "requestheader-group-headers": "X-Remote-Group",
+            "requestheader-extra-headers-prefix": "X-Remote-Extra-",
             "authorization-mode": "Node,RBAC",
             "enable-admission-plugins": "NodeRestriction",
             "allow-privileged": "true",
@@ -144,17 +143,20 @@ class ControlPlane:
         }
         if not settle_nodes:
             flags["disable-admission-plugins"] = "TaintNodesByCondition"
-        health = self.admin_api()
         return Component(
             "kube-apiserver",
             [*_words(self.programs / "kube-apiserver", flags), *more_flags],
             self.record.id,
             self.logs / "kube-apiserver.log",
-            is_ready=health.is_healthy,
+            is_ready=lambda: answers_200(f"{self.server}/readyz", self.pki.certificate, self.admin_certificate),
         )
 
     def controller_manager(self) -> Component:
-        """kube-controller-manager with all its controllers."""
+        """kube-controller-manager with all its controllers.
+
+        It answers as healthy before its controllers are made, and ends when the API server fails it meanwhile; it is
+        ready when it names its controllers among the healthy.
+        """
         kubeconfig = str(self.user_kubeconfig("system:kube-controller-manager"))
         flags = {
             **self._listening(CONTROLLER_MANAGER_PORT, "kube-controller-manager"),
@@ -173,7 +175,7 @@ class ControlPlane:
             _words(self.programs / "kube-controller-manager", flags),
             self.record.id,
             self.logs / "kube-controller-manager.log",
-            is_ready=lambda: self._is_healthy(CONTROLLER_MANAGER_PORT),
+            is_ready=lambda: self._is_healthy(CONTROLLER_MANAGER_PORT, "]job-controller ok"),
         )
 
     def scheduler(self, config: Mapping[str, Any] | None) -> Component:
@@ -217,21 +219,9 @@ class ControlPlane:
             "tls-private-key-file": key,
         }
 
-    def _is_healthy(self, port: int) -> bool:
-        return answers_200(self.record.loopback_address, port, "/healthz", self.pki.certificate)
-
-
-def answers_200(host: str, port: int, path: str, authority: Path) -> bool:
-    """Whether an HTTPS server of the bed says that it is well, asked anonymously."""
-    context = ssl.create_default_context(cafile=str(authority))
-    connection = http.client.HTTPSConnection(host, port, context=context, timeout=5)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
+    def _is_healthy(self, port: int, containing: str = "") -> bool:
+        url = f"https://{self.record.loopback_address}:{port}/healthz?verbose"
+        return answers_200(url, self.pki.certificate, containing=containing)
 
 
 def _require_free(host: str, port: int, program: str) -> None:

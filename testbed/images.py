@@ -19,6 +19,7 @@ import sys
 import sysconfig
 import tarfile
 import tempfile
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -45,6 +46,10 @@ _PYTHON_LEAVE_OUT = re.compile(
 )
 _CUDA_DISTRIBUTIONS = ("cuda-bindings", "cuda-pathfinder")
 _PACKAGES_AT = "opt/python"
+# Another checkout may be using an archive of its own; one that nobody has asked for in a week goes.
+_UNUSED_S = 7 * 24 * 3600
+# Programs open these by name at run time, so no list of linked libraries mentions them.
+_OPENED_BY_NAME = ("libdl.so.2", "libpthread.so.0", "librt.so.1", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6")
 
 
 @dataclass
@@ -149,7 +154,14 @@ def _shared_libraries(binaries: Iterable[Path]) -> list[tuple[Path, str]]:
     named = dict(re.findall(r"^\s*(\S+) => (/\S+) \(0x", said, re.MULTILINE))
     if "libc.so.6" not in named:
         raise BedError("the workload image needs a Python that is linked with glibc; run the bed with such a one")
-    home = str(Path(named["libc.so.6"]).parent).lstrip("/")
+    beside = Path(named["libc.so.6"]).parent
+    for name in _OPENED_BY_NAME:
+        found = next(
+            (folder / name for folder in (beside, Path("/usr", *beside.parts[1:])) if (folder / name).exists()), None
+        )
+        if found is not None:
+            named.setdefault(name, str(found))
+    home = str(beside).lstrip("/")
     libraries = [(Path(source).resolve(), f"{home}/{name}") for name, source in named.items()]
     loaders = set(re.findall(r"^\s*(/\S+) \(0x", said, re.MULTILINE))
     return libraries + [(Path(loader).resolve(), loader.lstrip("/")) for loader in sorted(loaders)]
@@ -190,13 +202,14 @@ def archive(name: str) -> Path:
     stem = name.partition("/")[2].replace(":", "-")
     place = cache_dir() / "images" / f"{stem}-{digest}.tar"
     if place.exists():
+        os.utime(place)
         return place
     with exclusive(place.with_name(f"{stem}.lock"), waiting=f"image {name}: another run is making it; waiting"):
         if not place.exists():
             with tempfile.TemporaryDirectory(prefix=f".{stem}.", dir=place.parent) as scratch:
                 _make(name, recipe, Path(scratch)).rename(place)
             for older in place.parent.glob(f"{stem}-*.tar"):
-                if older != place:
+                if time.time() - older.stat().st_mtime > _UNUSED_S:
                     older.unlink()
     return place
 

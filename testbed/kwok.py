@@ -5,6 +5,7 @@ Pods that are bound to such a node go Running at once. The annotation `testbed.b
 the annotation is set; a pod that is deleted disappears.
 """
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from testbed.api import Api, Object
-from testbed.controlplane import ControlPlane, answers_200
+from testbed.api import Api, ApiError, Object, answers_200
+from testbed.controlplane import ControlPlane
 from testbed.processes import Component
 from testbed.state import BedRecord
 
@@ -23,12 +24,14 @@ RUN_FOR = "testbed.baton.dev/run-for"
 EXIT_CODE_WHEN_FAILED = 1
 
 _MANAGED = "kwok.x-k8s.io/node"
-# Renewed at a quarter of it: three renewals fit into the 50 s after which a controller-manager gives a node up.
+# Leases keep a controller-manager from giving the nodes up after 50 s, and disturb nobody who watches nodes. They are
+# renewed at a quarter of this. Without a controller-manager nobody reads them.
 _LEASE_S = 60
+_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 _CREATORS = 8
 
 
-def component(record: BedRecord, plane: ControlPlane, programs: Path) -> Component:
+def component(record: BedRecord, plane: ControlPlane, programs: Path, *, leases: bool) -> Component:
     """KWOK itself; it crashes at start now and then, so it gets several attempts."""
     kubeconfig = plane.user_kubeconfig("kwok", ["system:masters"])
     stages = record.directory / "kwok-stages.yaml"
@@ -49,13 +52,22 @@ def component(record: BedRecord, plane: ControlPlane, programs: Path) -> Compone
             f"--server-address={address}:{KWOK_PORT}",
             f"--tls-cert-file={certificate}",
             f"--tls-private-key-file={key}",
-            f"--node-lease-duration-seconds={_LEASE_S}",
+            f"--node-lease-duration-seconds={_LEASE_S if leases else 0}",
         ],
         record.id,
         record.directory / "logs" / "kwok.log",
-        is_ready=lambda: answers_200(address, KWOK_PORT, "/healthz", plane.pki.certificate),
+        is_ready=lambda: answers_200(f"https://{address}:{KWOK_PORT}/healthz", plane.pki.certificate),
+        prepare=lambda: _release_leases(plane.api),
         attempts=5,
     )
+
+
+def _release_leases(api: Api) -> None:
+    """Drop the leases of an earlier KWOK, which the next one would wait for; a kubelet's lease is held by its node."""
+    with contextlib.suppress(OSError, ApiError):
+        for lease in api.get(_LEASES)["items"]:
+            if lease["spec"].get("holderIdentity") != lease["metadata"]["name"]:
+                api.delete(f"{_LEASES}/{lease['metadata']['name']}")
 
 
 def node_object(

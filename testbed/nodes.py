@@ -8,7 +8,6 @@ even a node that is powered off and on again, finds its state.
 
 import http.client
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -18,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from testbed import cgroups, network
-from testbed.api import Api, ApiError
+from testbed.api import ApiError
 from testbed.controlplane import ControlPlane
 from testbed.errors import BedError
 from testbed.images import PAUSE, archive
 from testbed.packages import CNI_DIRECTORIES
-from testbed.processes import MARK, Component
+from testbed.processes import Component, bed_environment
 from testbed.programs import find_tool
 from testbed.state import BedRecord
 
@@ -73,7 +72,6 @@ class Node:
         self._programs = programs
         self._directory = record.directory / "nodes" / self.name
         self._logs = record.directory / "logs"
-        self._api: Api = plane.admin_api()
         self.init = Component(
             f"{self.name} init",
             [sys.executable, "-I", "-S", str(Path(__file__).with_name("node_init.py")), *self._init_words()],
@@ -214,7 +212,7 @@ class Node:
         """Run a program inside the node and wait for it, as a DaemonSet's pod with the host's namespaces would."""
         return subprocess.run(
             [*self.enter, *argv],
-            env=self._environment(environment),
+            env=bed_environment(self._record.id, environment),
             capture_output=True,
             text=True,
             check=check,
@@ -226,7 +224,7 @@ class Node:
     ) -> "subprocess.Popen[Any]":
         """A program inside the node, with pipes; what comes back is the wrapper around it (see `start_program`)."""
         return subprocess.Popen(
-            [*self.enter, *argv], env=self._environment(environment), start_new_session=True, **settings
+            [*self.enter, *argv], env=bed_environment(self._record.id, environment), start_new_session=True, **settings
         )
 
     def start_program(
@@ -251,9 +249,6 @@ class Node:
         program.wait_ready()
         return program
 
-    def _environment(self, more: Mapping[str, str] | None) -> dict[str, str]:
-        return {**os.environ, **(more or {}), MARK: self._record.id}
-
     def _containerd_answers(self) -> bool:
         with socket.socket(socket.AF_UNIX) as probe:
             try:
@@ -268,7 +263,7 @@ class Node:
             connection.request("GET", "/healthz")
             if connection.getresponse().status != 200:
                 return False
-            node = self._api.get(f"/api/v1/nodes/{self.name}")
+            node = self._plane.api.get(f"/api/v1/nodes/{self.name}")
         except (OSError, http.client.HTTPException, ApiError):
             return False
         finally:

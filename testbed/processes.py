@@ -22,6 +22,15 @@ MARK = "BATON_TESTBED_BED"
 _POLL_S = 0.02
 
 
+def bed_environment(bed_id: str, more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What the programs of a bed inherit: this process's environment and the mark.
+
+    Without HTTP proxies: Go programs would send what is meant for the bed's own addresses to them.
+    """
+    inherited = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    return {**inherited, **(more or {}), MARK: bed_id}
+
+
 class ProcessKey(NamedTuple):
     """A process that cannot be mistaken for a later one with the same number."""
 
@@ -90,7 +99,8 @@ class Component:
     """One program of a bed, with its fault levers.
 
     `enter` is put before the program's words to run it inside a node; such a program is the child of the process that
-    we started, and it is the program that is signalled. `is_ready` looks once and does not raise.
+    we started, and it is the program that is signalled. `prepare` runs before each start; `is_ready` looks once and
+    does not raise.
     """
 
     name: str
@@ -98,6 +108,7 @@ class Component:
     bed_id: str
     log: Path
     is_ready: Callable[[], bool] = lambda: True
+    prepare: Callable[[], None] = lambda: None
     environment: Mapping[str, str] = field(default_factory=dict)
     enter: Sequence[str] = ()
     ready_timeout_s: float = 60.0
@@ -109,6 +120,7 @@ class Component:
         """Start the program; it must not be running."""
         if self.is_running:
             raise BedError(f"{self.name} is running already; kill or restart it")
+        self.prepare()
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -116,7 +128,7 @@ class Component:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **self.environment, MARK: self.bed_id},
+                env=bed_environment(self.bed_id, self.environment),
                 start_new_session=True,
                 cwd="/",
             )
