@@ -6,9 +6,11 @@ object; many different messages with one reason about one object are folded into
 """
 
 import asyncio
+import contextlib
 import datetime
 import secrets
 import time
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import structlog
@@ -24,11 +26,21 @@ _WAITING = 2000
 _REMEMBERED = 4096
 _FOLD_AFTER = 10
 _FOLD_WINDOW_S = 600.0
+_LAST_WORDS_S = 2.0
 
 
 class _Known(NamedTuple):
     name: str
     times: int
+
+
+@dataclass
+class _Crowd:
+    """Different messages with one reason about one object."""
+
+    since: float
+    messages: set[str] = field(default_factory=set)
+    folded: str = ""
 
 
 class Recorder:
@@ -40,7 +52,7 @@ class Recorder:
         self._host = host
         self._queue: asyncio.Queue[tuple[ObjectReference, str, str, str]] = asyncio.Queue(_WAITING)
         self._known: dict[tuple[str, str, str, str], _Known] = {}
-        self._distinct: dict[tuple[str, str, str], tuple[float, int]] = {}
+        self._crowds: dict[tuple[str, str, str], _Crowd] = {}
         self.dropped = 0
         """Events that were not written: the queue was full, or the API server refused them."""
 
@@ -56,24 +68,37 @@ class Recorder:
         """Write until cancelled; what is still waiting then is written once more, briefly."""
         try:
             while True:
-                await self._write(*await self._queue.get())
+                said = await self._queue.get()
+                try:
+                    await self._write(*said)
+                finally:
+                    self._queue.task_done()
         finally:
-            while not self._queue.empty():
-                await asyncio.wait_for(self._write(*self._queue.get_nowait()), 2.0)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_WORDS_S):
+                    while not self._queue.empty():
+                        await self._write(*self._queue.get_nowait())
+                        self._queue.task_done()
+
+    async def flush(self) -> None:
+        """Wait until everything said so far is written or given up."""
+        await self._queue.join()
 
     def _folded(self, about: ObjectReference, reason: str, message: str) -> str:
-        """The message, or one that stands for all of them when too many different ones came in a short time."""
-        exact = (about.uid, reason, message, "")
-        if exact in self._known:
-            return message
+        """The message, or the one that stands for all further ones when too many different ones came."""
         key = (about.uid, about.name, reason)
         now = time.monotonic()
-        since, count = self._distinct.get(key, (now, 0))
-        if now - since > _FOLD_WINDOW_S:
-            since, count = now, 0
-        self._distinct[key] = (since, count + 1)
-        _forget_oldest(self._distinct)
-        return message if count < _FOLD_AFTER else f"(combined from similar events): {message.split(';')[0][:100]}"
+        crowd = self._crowds.get(key)
+        if crowd is None or now - crowd.since > _FOLD_WINDOW_S:
+            crowd = self._crowds[key] = _Crowd(now)
+            _forget_oldest(self._crowds)
+        if message in crowd.messages:
+            return message
+        if len(crowd.messages) < _FOLD_AFTER:
+            crowd.messages.add(message)
+            return message
+        crowd.folded = crowd.folded or f"many of this kind, such as: {message}"
+        return crowd.folded
 
     async def _write(self, about: ObjectReference, reason: str, message: str, kind: str) -> None:
         key = (about.uid, reason, message, kind)
