@@ -11,9 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
+from baton.agent.endpoint import LOCAL_CHANNEL
 from baton.agent.podresources import Holding, PodResources, over_committed
+from baton.agent.proto import podresources_pb2
+from baton.agent.slots import card_of
 from baton.agent.status import Status, ask
 from baton.gpu import profiles, simulated
 from testbed.bed import Bed, BedOptions
@@ -123,6 +127,10 @@ class GpuNode:
         held = [h.slots for h in self.holdings() if (h.namespace, h.pod) == (self.namespace, name)]
         return frozenset().union(*held)
 
+    def healthy_cards(self) -> set[str]:
+        """The cards that kubelet would give slots of."""
+        return {card_of(slot) for slot in asyncio.run(_healthy_slots(self.node.path("/var/lib/kubelet")))}
+
     def until_slots(self, name: str, slots: frozenset[str]) -> None:
         """After a restart kubelet lists a pod only when it has heard of it from the API server again."""
         self.bed.wait_for(lambda: self.slots(name) == slots, f"{name} to have {sorted(slots)}")
@@ -187,8 +195,17 @@ class AgentOnNode:
         if not wait_until(self.registered, 30.0):
             raise BedError(f"the agent is not registered: {self.status()}")
 
-    def healthy_cards(self) -> list[int]:
-        return [card.index for card in self.status().cards if card.healthy]
+
+async def _healthy_slots(kubelet: Path) -> list[str]:
+    path = kubelet / "pod-resources" / "kubelet.sock"
+    async with grpc.aio.insecure_channel(f"unix:{path}", options=LOCAL_CHANNEL) as channel:
+        call = channel.unary_unary(
+            "/v1.PodResourcesLister/GetAllocatableResources",
+            request_serializer=podresources_pb2.AllocatableResourcesRequest.SerializeToString,
+            response_deserializer=podresources_pb2.AllocatableResourcesResponse.FromString,
+        )
+        answer = await call(podresources_pb2.AllocatableResourcesRequest(), timeout=5.0)
+    return [slot for entry in answer.devices if entry.resource_name == GPU for slot in entry.device_ids]
 
 
 def container(

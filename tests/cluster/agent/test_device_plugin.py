@@ -1,6 +1,7 @@
 """The agent on a real kubelet: the cases that Kubernetes' own node tests have for device plugins, by their names."""
 
 import contextlib
+import itertools
 import random
 import threading
 from collections import Counter
@@ -115,9 +116,16 @@ def test_orphaned_pods_deleted_while_kubelet_is_down_are_cleaned_up_and_their_sl
     node.node.kubelet.start()
     node.node.kubelet.wait_ready()
     agent.until_registered()
-    node.bed.wait_for(lambda: not node.holdings(), "the slots to be free")
-    node.create("next", SLOTS * CARDS)
-    node.running("next")
+    attempts = itertools.count()
+
+    def admitted() -> bool:
+        """Kubelet frees the slots when it has ended the orphan; a pod that comes earlier fails for good."""
+        name = f"next-{next(attempts)}"
+        node.create(name, SLOTS * CARDS)
+        node.bed.wait_for(lambda: node.pod(name)["status"]["phase"] in ("Running", "Failed"), f"{name} to be admitted")
+        return bool(node.pod(name)["status"]["phase"] == "Running")
+
+    node.bed.wait_for(admitted, "a pod to get all the slots", poll_s=1.0)
 
 
 def test_can_schedule_a_pod_with_a_restartable_init_container(node: GpuNode, agent: AgentOnNode) -> None:

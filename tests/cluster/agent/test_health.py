@@ -20,12 +20,12 @@ def test_a_fault_takes_every_slot_of_that_card_and_return_to_service_brings_them
 ) -> None:
     name, details = FAULTS[fault]
     node.inject(0, name, **details)
-    node.bed.wait_for(lambda: agent.healthy_cards() == [1], "card 0 to be unhealthy")
+    node.bed.wait_for(lambda: node.healthy_cards() == {node.cards[1]}, "card 0 to be unhealthy")
     node.create("pod", 2)
     node.running("pod")
     assert {card_of(slot) for slot in node.slots("pod")} == {node.cards[1]}
     node.inject(0, "heal")
-    node.bed.wait_for(lambda: agent.healthy_cards() == [0, 1], "card 0 to be healthy again")
+    node.bed.wait_for(lambda: node.healthy_cards() == set(node.cards), "card 0 to be healthy again")
     node.create("next", 1)
     node.running("next")
     assert {card_of(slot) for slot in node.slots("next")} == {node.cards[0]}
@@ -34,8 +34,8 @@ def test_a_fault_takes_every_slot_of_that_card_and_return_to_service_brings_them
 def test_an_application_error_takes_nothing_away(node: GpuNode, agent: AgentOnNode) -> None:
     node.inject(0, "xid", xid=31)
     node.inject(1, "xid", xid=79)
-    node.bed.wait_for(lambda: agent.healthy_cards() != [0, 1], "the fatal one to be seen")
-    assert agent.healthy_cards() == [0]
+    node.bed.wait_for(lambda: node.healthy_cards() != set(node.cards), "the fatal one to be seen")
+    assert node.healthy_cards() == {node.cards[0]}
 
 
 def test_allocatable_is_lowered_by_the_unhealthy_and_back_while_capacity_stays(
