@@ -24,6 +24,7 @@ CARD = "GPU-5f2c1a30-9d1b-4c39-8c4e-0d6c2f7f3b11"
 @pytest.fixture
 def directory() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="baton-") as name:
+        (Path(name) / "lock").mkdir()
         yield Path(name) / "lock"
 
 
@@ -55,7 +56,6 @@ async def test_without_a_daemon_there_is_no_answer(directory: Path) -> None:
 
 async def test_a_daemon_that_hangs_is_given_up_within_the_limit(directory: Path) -> None:
     """It accepts the connection and says nothing, as a stopped process does."""
-    directory.mkdir(parents=True)
     held = []
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

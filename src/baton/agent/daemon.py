@@ -232,6 +232,8 @@ class Agent:
                 return
             except (BatonError, OSError) as error:
                 _log.warning("will be tried again", part=name, reason=str(error), pause_s=pause_s)
+            except Exception:
+                _log.exception("a defect; will be tried again", part=name, pause_s=pause_s)
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, 30.0)
 

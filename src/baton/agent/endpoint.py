@@ -76,6 +76,7 @@ class PluginEndpoint:
         self._events: asyncio.Queue[life.Event] = asyncio.Queue()
         self._servers: dict[Generation, tuple[PluginService, list[Any]]] = {}
         self._calls: set[asyncio.Task[None]] = set()
+        self._serving: asyncio.Task[None] | None = None
         self._registering: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._state_changed = asyncio.Condition()
@@ -99,6 +100,8 @@ class PluginEndpoint:
             looking.cancel()
             if self._alarm:
                 self._alarm.cancel()
+            if self._serving is not None:
+                await asyncio.gather(self._serving, return_exceptions=True)
             for call in tuple(self._calls):
                 call.cancel()
             await asyncio.gather(looking, *self._calls, return_exceptions=True)
@@ -126,7 +129,7 @@ class PluginEndpoint:
     def _carry_out(self, instruction: life.Instruction) -> None:
         match instruction:
             case life.StartServer(generation):
-                self._spawn(self._serve(generation))
+                self._serving = self._spawn(self._serve(generation))
             case life.StopServer(generation):
                 self._spawn(self._take_down(generation))
             case life.Register(generation):
@@ -175,6 +178,10 @@ class PluginEndpoint:
             self._registering.cancel()
             await asyncio.gather(self._registering, return_exceptions=True)
             self._registering = None
+        if self._serving is not None:
+            # A server that is still coming up can only be stopped once it is there.
+            await asyncio.gather(self._serving, return_exceptions=True)
+            self._serving = None
         await self._stop_server(generation)
         self._events.put_nowait(life.ServerDown(generation))
 

@@ -112,6 +112,7 @@ class StatusServer(Companion):
 
     def __init__(self, telemetry: "Telemetry") -> None:
         self._telemetry = telemetry
+        self.listening = asyncio.Event()
 
     async def run(self, agent: Agent) -> None:
         application = web.Application()
@@ -131,6 +132,7 @@ class StatusServer(Companion):
             if serving.metrics_address:
                 host, _, port = serving.metrics_address.rpartition(":")
                 await web.TCPSite(runner, host or None, int(port)).start()
+            self.listening.set()
             await asyncio.Event().wait()
         finally:
             await runner.cleanup()

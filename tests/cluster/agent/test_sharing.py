@@ -1,4 +1,4 @@
-"""A GPU program in a container on a real kubelet: through the agent's answer, the hook and the lock, on simulated cards."""
+"""GPU programs in containers on a real kubelet: the agent's answer, the hook and the lock, on simulated cards."""
 
 import json
 from collections.abc import Callable
@@ -7,7 +7,7 @@ import pytest
 
 from baton.agent.slots import card_of
 from testbed.images import WORKLOAD
-from tests.cluster.agent.conftest import CONFIG, GPU, AgentOnNode, GpuNode
+from tests.cluster.agent.conftest import CONFIG, GPU, AgentOnNode, GpuNode, container
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -38,11 +38,11 @@ for index in range(must(driver.cuDeviceGetCount())):
     code, pointer = driver.cuMemAlloc(64 << 20)
     sizes.append(int(code))
     must(driver.cuCtxSynchronize())
-print(json.dumps({"cards": cards, "codes": sizes}), flush=True)
+print("report", json.dumps({"cards": cards, "codes": sizes}), flush=True)
 want = int(sys.argv[1]) if len(sys.argv) > 1 else 0
 if want:
     code, _ = driver.cuMemAlloc(want << 20)
-    print(json.dumps({"want_mib": want, "code": int(code), "name": code.name}), flush=True)
+    print("report", json.dumps({"want_mib": want, "code": int(code), "name": code.name}), flush=True)
 time.sleep(float(sys.argv[2]) if len(sys.argv) > 2 else 0)
 """
 
@@ -53,7 +53,8 @@ def raw(card: str) -> str:
 
 def result(node: GpuNode, name: str) -> list[dict[str, object]]:
     node.bed.wait_for_pod(node.namespace, name, "Succeeded", 90.0)
-    return [json.loads(line) for line in node.log(name).splitlines() if line.startswith("{")]
+    lines = node.log(name).splitlines()
+    return [json.loads(line.removeprefix("report ")) for line in lines if line.startswith("report ")]
 
 
 def test_a_container_uses_its_card_and_sees_no_other(node: GpuNode, agents: Callable[..., AgentOnNode]) -> None:
@@ -79,14 +80,9 @@ def test_a_pod_with_a_memory_limit_gets_out_of_memory_at_its_limit(
     agents(VGPU)
     limits = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "4"}
     for name, want_mib, given in (("fits", 3072, limits), ("too-much", 5120, limits)):
-        container = {
-            "name": "main",
-            "image": WORKLOAD,
-            "imagePullPolicy": "Never",
-            "command": ["python3", "-c", PROGRAM, str(want_mib)],
-            "resources": {"limits": given},
-        }
-        node.create(name, containers=[container])
+        command = ("python3", "-c", PROGRAM, str(want_mib))
+        spec = container("main", 0, image=WORKLOAD, command=command)
+        node.create(name, containers=[{**spec, "resources": {"limits": given}}])
     assert result(node, "fits")[1]["code"] == 0
     assert result(node, "too-much")[1]["name"] == "CUDA_ERROR_OUT_OF_MEMORY"
 
@@ -113,8 +109,6 @@ def test_a_pod_that_sets_its_own_cards_does_not_break_anything(
     node.create("honest", 1)
     node.running("honest")
     own = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
-    from tests.cluster.agent.conftest import container
-
     node.create("greedy", containers=[container("main", 1, env=own)])
     node.running("greedy")
     environment = node.environment("greedy")
