@@ -7,6 +7,7 @@ reason for each that it does not. `/metrics` is in Prometheus' format (`baton.ag
 import asyncio
 import contextlib
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -119,9 +120,9 @@ class StatusServer(Companion):
         application.add_routes(
             [
                 web.get("/healthz", self._alive),
-                web.get("/readyz", lambda request: self._ready(agent, request)),
-                web.get("/metrics", lambda request: self._metrics(agent, request)),
-                web.get("/status", lambda request: self._status(agent, request)),
+                web.get("/readyz", partial(self._ready, agent)),
+                web.get("/metrics", partial(self._metrics, agent)),
+                web.get("/status", partial(self._status, agent)),
             ]
         )
         runner = web.AppRunner(application, access_log=None)
