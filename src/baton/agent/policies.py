@@ -14,7 +14,7 @@ refused by `violation`, which Allocate asks with the slots kubelet settled on.
 
 import enum
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import comb
 
 import msgspec
@@ -22,7 +22,7 @@ import msgspec
 from baton.agent.slots import CardSlots, Pool, SlotId
 from baton.gpu.cards import CardId
 
-_MAX_COMBINATIONS = 2_000
+_MAX_COMBINATIONS = 300
 """Above this many sets of cards `aligned` builds its set card by card; kubelet waits for us without a limit."""
 _SAME_NUMA = 10
 _NVLINK = 100
@@ -63,13 +63,12 @@ class Wish(msgspec.Struct, frozen=True):
 class _Card:
     """A card while a request is being answered."""
 
-    def __init__(self, card: CardSlots, free: frozenset[SlotId], taken: int) -> None:
+    def __init__(self, card: CardSlots, left: int, taken: int) -> None:
         self.card = card
-        self.free = free
+        self.left = left
         self.taken = taken
         """Slots of it that this container already has."""
-        self.allocated = len(card.slots) - len(free) - taken
-        self.left = len(free)
+        self.allocated = len(card.slots) - left - taken
 
     @property
     def order(self) -> tuple[int, CardId]:
@@ -91,7 +90,8 @@ def prefer(
     `chosen` are the scheduler's cards for this container, one per slot; they win over the policy where they have room.
     """
     must = list(dict.fromkeys(wish.must_include))[: wish.size]
-    free = pool.free_by_card(wish.available.difference(must))
+    available = wish.available.difference(must) if must else wish.available
+    free = pool.free_by_card(available)
     taken: dict[CardId, int] = {}
     for slot in must:
         if slot in pool.slots:
@@ -99,17 +99,34 @@ def prefer(
             taken[home] = taken.get(home, 0) + 1
     # A card of which this container already has slots counts as a candidate only where it has more.
     cards = [_Card(card, free[card.card], taken.get(card.card, 0)) for card in pool.cards if card.card in free]
-    answer = must + _chosen_first(cards, chosen, taken, wish.size - len(must))
+    gone: set[SlotId] = set()
+
+    def take(card: _Card, count: int) -> list[SlotId]:
+        """The lowest free ordinals."""
+        unused = (slot for slot in card.card.slots if slot in available and slot not in gone)
+        slots = list(itertools.islice(unused, count))
+        gone.update(slots)
+        card.left -= len(slots)
+        card.taken += len(slots)
+        return slots
+
+    answer = must + _chosen_first(cards, chosen, taken, wish.size - len(must), take)
     while (missing := wish.size - len(answer)) > 0:
         candidates = [card for card in cards if card.left]
         if not candidates:
             break
         for card, count in _PICKERS[policy](candidates, missing, loads or {}):
-            answer += _take(card, count)
+            answer += take(card, count)
     return answer
 
 
-def _chosen_first(cards: list[_Card], chosen: Sequence[CardId], taken: Mapping[CardId, int], size: int) -> list[SlotId]:
+def _chosen_first(
+    cards: list[_Card],
+    chosen: Sequence[CardId],
+    taken: Mapping[CardId, int],
+    size: int,
+    take: Callable[[_Card, int], list[SlotId]],
+) -> list[SlotId]:
     by_id = {card.card.card: card for card in cards}
     already = dict(taken)
     slots: list[SlotId] = []
@@ -117,16 +134,7 @@ def _chosen_first(cards: list[_Card], chosen: Sequence[CardId], taken: Mapping[C
         if already.get(card_id, 0):
             already[card_id] -= 1
         elif len(slots) < size and card_id in by_id and by_id[card_id].left:
-            slots += _take(by_id[card_id], 1)
-    return slots
-
-
-def _take(card: _Card, count: int) -> list[SlotId]:
-    """The lowest free ordinals."""
-    slots = list(itertools.islice((slot for slot in card.card.slots if slot in card.free), count))
-    card.free = card.free.difference(slots)
-    card.left -= len(slots)
-    card.taken += len(slots)
+            slots += take(by_id[card_id], 1)
     return slots
 
 
@@ -163,39 +171,35 @@ def _load(cards: list[_Card], size: int, loads: Mapping[CardId, CardLoad]) -> Se
 
 
 def _aligned(cards: list[_Card], size: int, _: Mapping[CardId, CardLoad]) -> Sequence[tuple[_Card, int]]:
+    near = [[0 if a is b else _nearness(a, b) for b in cards] for a in cards]
     fewest = min(card.taken for card in cards)
-    fresh = [card for card in cards if card.taken == fewest]
-    fixed = [card for card in cards if card.taken > 0]
+    fresh = [number for number, card in enumerate(cards) if card.taken == fewest]
+    fixed = [number for number, card in enumerate(cards) if card.taken > 0]
     count = min(size, len(fresh))
+    groups: Iterable[tuple[int, ...]]
     if comb(len(fresh), count) <= _MAX_COMBINATIONS:
-        best = min(itertools.combinations(fresh, count), key=lambda group: _group_rank(group, fixed, cards))
+        groups = itertools.combinations(fresh, count)
     else:
-        best = _grown_group(fresh, count, fixed, cards)
-    return [(card, 1) for card in best]
+        groups = [_grown_group(seed, fresh, count, fixed, near) for seed in fresh]
+
+    def rank(group: tuple[int, ...]) -> tuple[int, int, int, tuple[int, ...]]:
+        """Less is better: near to each other, then cutting few links that others could use, then least full."""
+        inside = [*group, *(number for number in fixed if number not in group)]
+        together = sum(near[a][b] for a in group for b in inside)
+        cut = sum(sum(near[a]) for a in group) - together
+        return -together, cut, sum(cards[a].allocated for a in group), group
+
+    return [(cards[number], 1) for number in min(groups, key=rank)]
 
 
-def _grown_group(fresh: list[_Card], count: int, fixed: list[_Card], cards: list[_Card]) -> tuple[_Card, ...]:
-    """The best set that grows from any one card by always adding the best next one."""
-    groups = []
-    for seed in fresh:
-        group = [seed]
-        while len(group) < count:
-            rest = [card for card in fresh if card not in group]
-            group.append(
-                max(rest, key=lambda card: (sum(_nearness(card, other) for other in group + fixed), -card.card.index))
-            )
-        groups.append(tuple(sorted(group, key=lambda card: card.order)))
-    return min(groups, key=lambda group: _group_rank(group, fixed, cards))
-
-
-def _group_rank(
-    group: Sequence[_Card], fixed: list[_Card], cards: list[_Card]
-) -> tuple[int, int, int, list[tuple[int, CardId]]]:
-    """Less is better: near to each other, then not cutting links that a later container could use, then least full."""
-    together = sum(_nearness(a, b) for a, b in itertools.combinations(group, 2))
-    together += sum(_nearness(a, b) for a in group for b in fixed if a is not b)
-    cut = sum(_nearness(a, b) for a in group for b in cards if b not in group and b not in fixed)
-    return -together, cut, sum(card.allocated for card in group), [card.order for card in group]
+def _grown_group(seed: int, fresh: list[int], count: int, fixed: list[int], near: list[list[int]]) -> tuple[int, ...]:
+    """The set that grows from one card by always adding the nearest next one."""
+    group = [seed]
+    while len(group) < count:
+        inside = group + fixed
+        rest = (number for number in fresh if number not in group)
+        group.append(max(rest, key=lambda number: (sum(near[number][other] for other in inside), -number)))
+    return tuple(sorted(group))
 
 
 def _nearness(a: _Card, b: _Card) -> int:

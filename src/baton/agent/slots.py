@@ -8,6 +8,7 @@ Kubelet reads at most 4 MiB in one ListAndWatch message and never tries again af
 message is computed here, exactly, before anything is served.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import NewType
@@ -66,7 +67,6 @@ class Pool:
 
     def __init__(self, cards: Iterable[CardSlots]) -> None:
         self.cards: tuple[CardSlots, ...] = tuple(sorted(cards, key=lambda card: (card.index, card.card)))
-        self._sets = {card.card: frozenset(card.slots) for card in self.cards}
 
     @cached_property
     def slots(self) -> Mapping[SlotId, CardSlots]:
@@ -76,10 +76,13 @@ class Pool:
     def __len__(self) -> int:
         return sum(len(card.slots) for card in self.cards)
 
-    def free_by_card(self, available: frozenset[SlotId]) -> dict[CardId, frozenset[SlotId]]:
-        """The slots of each card that are among `available`; cards without any are left out."""
-        free = {card: slots & available for card, slots in self._sets.items()}
-        return {card: slots for card, slots in free.items() if slots}
+    @cached_property
+    def _homes(self) -> Mapping[SlotId, CardId]:
+        return {slot: card.card for slot, card in self.slots.items()}
+
+    def free_by_card(self, available: frozenset[SlotId]) -> Mapping[CardId | None, int]:
+        """How many of `available` each card has; cards without any are left out, unknown slots count for None."""
+        return Counter(map(self._homes.get, available))
 
     def list_bytes(self) -> int:
         """The size of the ListAndWatch message that carries the pool with every slot unhealthy, the longer word."""
