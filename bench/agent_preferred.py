@@ -1,4 +1,4 @@
-"""GetPreferredAllocation over a socket, 16 cards x 1,000 slots, against an empty answer to the same bytes."""
+"""GetPreferredAllocation over a socket, 16 cards x 1,000 slots: CPU of both ends, against an empty answer."""
 
 import asyncio
 import tempfile
@@ -58,13 +58,13 @@ async def _measured_ms(handlers: Any, request: api.PreferredAllocationRequest, p
     server.add_insecure_port(f"unix:{path}")
     await server.start()
     content = request.SerializeToString()
-    best_s = float("inf")
+    best_s = float("inf")  # of CPU time, both ends together: the machine may be busy with other things
     async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
         call = channel.unary_unary(_METHOD)
         for _ in range(_ROUNDS):
-            began_s = time.perf_counter()
+            began_s = time.process_time()
             await call(content)
-            best_s = min(best_s, time.perf_counter() - began_s)
+            best_s = min(best_s, time.process_time() - began_s)
     await server.stop(None)
     return best_s * 1000
 

@@ -14,7 +14,7 @@ refused by `violation`, which Allocate asks with the slots kubelet settled on.
 
 import enum
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import comb
 
 import msgspec
@@ -55,7 +55,8 @@ class CardLoad(msgspec.Struct, frozen=True):
 class Wish(msgspec.Struct, frozen=True):
     """One container's request, as kubelet puts it."""
 
-    available: frozenset[SlotId]
+    available: Collection[SlotId]
+    """Every slot once, in any order."""
     must_include: tuple[SlotId, ...]
     size: int
 
@@ -90,16 +91,17 @@ def prefer(
     `chosen` are the scheduler's cards for this container, one per slot; they win over the policy where they have room.
     """
     must = list(dict.fromkeys(wish.must_include))[: wish.size]
-    available = wish.available.difference(must) if must else wish.available
-    free = pool.free_by_card(available)
+    free = pool.free_by_card(wish.available)
+    available = frozenset(wish.available)
     taken: dict[CardId, int] = {}
     for slot in must:
         if slot in pool.slots:
             home = pool.slots[slot].card
             taken[home] = taken.get(home, 0) + 1
+            free[home] = free.get(home, 0) - (slot in available)
     # A card of which this container already has slots counts as a candidate only where it has more.
-    cards = [_Card(card, free[card.card], taken.get(card.card, 0)) for card in pool.cards if card.card in free]
-    gone: set[SlotId] = set()
+    cards = [_Card(card, free[card.card], taken.get(card.card, 0)) for card in pool.cards if free.get(card.card)]
+    gone = set(must)
 
     def take(card: _Card, count: int) -> list[SlotId]:
         """The lowest free ordinals."""

@@ -80,9 +80,13 @@ class Pool:
     def _homes(self) -> Mapping[SlotId, CardId]:
         return {slot: card.card for slot, card in self.slots.items()}
 
-    def free_by_card(self, available: frozenset[SlotId]) -> Mapping[CardId | None, int]:
-        """How many of `available` each card has; cards without any are left out, unknown slots count for None."""
-        return Counter(map(self._homes.get, available))
+    def free_by_card(self, available: Iterable[SlotId]) -> dict[CardId, int]:
+        """How many of `available` each card has; cards without any are left out.
+
+        Much faster over kubelet's list than over a set made of it, whose order is that of hashes.
+        """
+        counts = Counter(map(self._homes.get, available))
+        return {card: count for card, count in counts.items() if card is not None}
 
     def list_bytes(self) -> int:
         """The size of the ListAndWatch message that carries the pool with every slot unhealthy, the longer word."""
