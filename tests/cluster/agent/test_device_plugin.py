@@ -15,6 +15,7 @@ from tests.cluster.agent.conftest import CARDS, CONFIG, GPU, SLOTS, AgentOnNode,
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
+KILLS = 50
 EXITING = ("sh", "-c", "env; sleep 1; exit 1")
 
 
@@ -267,7 +268,7 @@ def test_an_agent_killed_at_random_moments_under_churn_loses_no_pod_and_gives_no
     ended = threading.Event()
 
     def churn() -> None:
-        for number in range(24):
+        for number in range(60):
             with contextlib.suppress(BedError):
                 node.create(f"churn-{number}", chance.choice([1, 1, 2]), command=("sleep", str(chance.uniform(1, 4))))
             if ended.wait(chance.uniform(0.1, 0.4)):
@@ -278,8 +279,8 @@ def test_an_agent_killed_at_random_moments_under_churn_loses_no_pod_and_gives_no
     before = node.slots("steady")
     worker = threading.Thread(target=churn)
     worker.start()
-    for _ in range(10):
-        ended.wait(chance.uniform(0.0, 0.7))
+    for _ in range(KILLS):
+        ended.wait(chance.uniform(0.0, 0.8))
         agent.process.kill()
         agent.process.start()
         node.audit()
