@@ -135,6 +135,7 @@ async def test_probes_and_metrics_over_http(directory: Path) -> None:
         'baton_container_slots{card="GPU-0",container="main",namespace="default",pod="pod"} 1.0',
         'baton_card_xids_total{card="GPU-0",xid="31"} 1.0',
         'baton_resource_registered{resource="nvshare.com/gpu"} 1.0',
+        'baton_allocations_total{resource="nvshare.com/gpu"} 1.0',
     ):
         assert line in text
 

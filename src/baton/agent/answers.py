@@ -10,7 +10,7 @@ itself and then wins over us, which the admission webhook prevents. `BATON_CARDS
 really gave, so that such a pod can be found out.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -112,12 +112,11 @@ def _sharing(config: AgentConfig, hook_path: str) -> Answer:
     )
 
 
-def overridden(environment: Mapping[str, str]) -> str:
-    """A sentence when a container sees other cards than kubelet gave it; from the environment of its process."""
-    given, visible = environment.get("BATON_CARDS"), environment.get("NVIDIA_VISIBLE_DEVICES")
-    if given is None or visible in (None, "void", given):
+def overridden(given: Sequence[str], visible: str | None) -> str:
+    """A sentence when a pod makes itself see other cards than kubelet gave it."""
+    if visible is None or set(visible.split(",")) <= {*given, "void", "none", ""}:
         return ""
     return (
-        f"the pod sets NVIDIA_VISIBLE_DEVICES={visible} itself, but kubelet gave it {given}; "
+        f"the pod sets NVIDIA_VISIBLE_DEVICES={visible} itself, but kubelet gave it {','.join(given)}; "
         "remove the variable from the pod, or let Baton's admission webhook refuse it"
     )

@@ -34,11 +34,19 @@ class Quantities(msgspec.Struct, frozen=True):
         return int(text) if text.isdigit() else 0
 
 
+class Variable(msgspec.Struct, frozen=True):
+    """An entry of a container's environment."""
+
+    name: str
+    value: str = ""
+
+
 class Container(msgspec.Struct, frozen=True):
     """The part of a container's specification that is read here."""
 
     name: str
     resources: Quantities = Quantities()
+    env: tuple[Variable, ...] = ()
 
 
 class NodePod(msgspec.Struct, frozen=True):
@@ -56,6 +64,11 @@ class NodePod(msgspec.Struct, frozen=True):
     def requesting(self, resource: str) -> list[Container]:
         """The ordinary containers that ask for a resource: those that the scheduler's lists are about."""
         return [container for container in self.containers if container.resources.count(resource)]
+
+    def own_variable(self, container: str, name: str) -> str | None:
+        """What the pod itself sets a variable to; None when it does not."""
+        entries = (entry for one in self.containers if one.name == container for entry in one.env)
+        return next((entry.value for entry in entries if entry.name == name), None)
 
 
 def chosen_shares(pod: NodePod, container: str, offer: Offer) -> list[Share] | None:

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from baton.agent import assignments, labels, volcano
+from baton.agent.answers import overridden
 from baton.agent.assignments import Container, NodePod, Settlement
 from baton.agent.config import Kind
 from baton.agent.daemon import Agent, Companion
@@ -80,7 +81,6 @@ class ClusterSide(Companion):
         self._recorder: Recorder | None = None
         self._agent: Agent | None = None
         self._told_bad: dict[CardId, str] = {}
-        self._settled: dict[tuple[PodUid, str], Settlement] = {}
 
     async def run(self, agent: Agent) -> None:
         self._agent = agent
@@ -132,7 +132,6 @@ class ClusterSide(Companion):
         in_force.pop((owner.pod_uid, owner.container), None)
         others = [share for shares in in_force.values() for share in shares]
         settlement = assignments.settle(pod, owner.container, slots, offer, others)
-        self._settled[pod.uid, owner.container] = settlement
         asyncio.get_running_loop().create_task(self._record(offer, settlement))  # ends by itself, soon
         if agent.lock is not None and not settlement.refusal:
             await agent.lock.limit(self._limits(agent, records))
@@ -147,8 +146,6 @@ class ClusterSide(Companion):
             old = delta.old
             if old is not None:
                 self._pods.pop(PodUid(old.metadata.uid), None)
-                for key in [key for key in self._settled if key[0] == old.metadata.uid]:
-                    del self._settled[key]
         else:
             self._pods[PodUid(pod.metadata.uid)] = NodePod(
                 PodUid(pod.metadata.uid),
@@ -166,6 +163,8 @@ class ClusterSide(Companion):
         """Write on the pod what it really has, when that is not what the scheduler chose, and Volcano's last word."""
         pod = settlement.pod
         change: dict[str, str | None] = {}
+        if sentence := overridden(settlement.given, pod.own_variable(settlement.container, "NVIDIA_VISIBLE_DEVICES")):
+            self._event(_about_pod(pod), "CardsOverridden", sentence, warning=True)
         if settlement.mismatch:
             self._event(_about_pod(pod), "CardsDiffer", settlement.mismatch, warning=True)
             given = {**volcano.our_cards(pod.annotations.get(volcano.ACTUAL_CARDS, ""))}

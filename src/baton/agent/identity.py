@@ -6,12 +6,11 @@ driver, containerd or CRI-O). The UID leads to kubelet's checkpoint, and that to
 """
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
-from baton.agent.podresources import PodUid, Recorded
+from baton.agent.podresources import PodUid
 
 _POD = re.compile(
     r"pod(?P<uid>[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?/"
@@ -40,12 +39,3 @@ def pod_of_process(pid: int, proc: Path = Path("/proc")) -> PodProcess | None:
         return pod_in_cgroup((proc / str(pid) / "cgroup").read_text())
     except OSError:
         return None
-
-
-def slots_of(pod_uid: PodUid, records: Iterable[Recorded]) -> dict[str, frozenset[str]]:
-    """What kubelet gave the pod, per resource, over all its containers."""
-    found: dict[str, set[str]] = {}
-    for record in records:
-        if record.pod_uid == pod_uid:
-            found.setdefault(record.resource, set()).update(record.slots)
-    return {resource: frozenset(slots) for resource, slots in found.items()}

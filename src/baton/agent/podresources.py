@@ -7,7 +7,7 @@ they say which pod a slot belongs to, without guessing by counts and times.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NewType
 
@@ -129,13 +129,3 @@ def over_committed(holdings: Iterable[Holding]) -> list[str]:
                     f"and in {holding.namespace}/{holding.pod}/{holding.container}"
                 )
     return problems
-
-
-def slots_in_use(holdings: Iterable[Holding], resource: str) -> Mapping[str, str]:
-    """Slot to `namespace/pod`, of one resource."""
-    return {
-        slot: f"{holding.namespace}/{holding.pod}"
-        for holding in holdings
-        if holding.resource == resource
-        for slot in holding.slots
-    }

@@ -7,6 +7,7 @@ reason for each that it does not. `/metrics` is in Prometheus' format (`baton.ag
 import asyncio
 import contextlib
 import os
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from aiohttp import web
 
 from baton.agent.daemon import Agent, Companion
 from baton.agent.podresources import Holding
+from baton.agent.resources import Offer
 from baton.agent.slots import card_of
 from baton.errors import UnavailableError
 
@@ -137,6 +139,10 @@ class StatusServer(Companion):
             await asyncio.Event().wait()
         finally:
             await runner.cleanup()
+
+    def allocated(self, offer: Offer, slots: Sequence[str]) -> None:  # noqa: ARG002
+        counts = self._telemetry.allocations
+        counts[offer.name] = counts.get(offer.name, 0) + 1
 
     async def _alive(self, _request: web.Request) -> web.Response:
         return web.Response(text="ok\n")

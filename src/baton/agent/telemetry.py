@@ -26,7 +26,7 @@ class Telemetry:
 
     def __init__(self) -> None:
         self.allocations: dict[str, int] = {}
-        self.refusals: dict[str, int] = {}
+        """Containers that were given slots, by resource."""
 
     async def expose(self, agent: Agent) -> bytes:
         """The whole page."""
@@ -37,6 +37,7 @@ class Telemetry:
             *_card_metrics(agent),
             *_resource_metrics(agent, holdings),
             *_container_metrics(agent.gpus.samples, holdings, uids),
+            self._allocations(),
         ]
 
         class Page:
@@ -45,6 +46,12 @@ class Telemetry:
 
         registry.register(Page())
         return generate_latest(registry)
+
+    def _allocations(self) -> Metric:
+        family = CounterMetricFamily("baton_allocations", "Containers that were given slots.", labels=("resource",))
+        for name, count in self.allocations.items():
+            family.add_metric([name], count)
+        return family
 
 
 def _card_metrics(agent: Agent) -> Iterator[Metric]:

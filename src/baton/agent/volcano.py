@@ -17,7 +17,6 @@ from baton.gpu.cards import CardId
 
 REGISTER = "volcano.sh/node-vgpu-register"
 ASSIGNED = "volcano.sh/vgpu-ids-new"
-TO_ALLOCATE = "volcano.sh/devices-to-allocate"
 BIND_PHASE = "volcano.sh/bind-phase"
 OUR_CARDS = "baton.dev/cards"
 ACTUAL_CARDS = "baton.dev/cards-given"
