@@ -1,7 +1,9 @@
 """GPU programs in containers on a real kubelet: the agent's answer, the hook and the lock, on simulated cards."""
 
 import json
+import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -104,8 +106,8 @@ def _ended(node: GpuNode, name: str) -> bool:
 def test_a_pod_that_sets_its_own_cards_does_not_break_anything(
     node: GpuNode, agents: Callable[..., AgentOnNode]
 ) -> None:
-    """Kubelet lets a pod's own environment win; what it was given is still in BATON_CARDS, for whoever looks."""
-    agents(SHARED)
+    """Kubelet lets a pod's own environment win; BATON_CARDS still says what it was given, and an event says so too."""
+    agents(SHARED.replace("api: {enabled: false}", ""))
     node.create("honest", 1)
     node.running("honest")
     own = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
@@ -117,3 +119,46 @@ def test_a_pod_that_sets_its_own_cards_does_not_break_anything(
     assert environment["BATON_CARDS"] == card_of(slot)
     assert GPU in {holding.resource for holding in node.holdings()}
     node.audit()
+    events = f"/api/v1/namespaces/{node.namespace}/events?fieldSelector=reason=CardsOverridden"
+    node.bed.wait_for(lambda: bool(node.bed.api.get(events)["items"]), "the event that tells of it")
+
+
+BUSY = """
+from cuda.bindings import driver
+driver.cuInit(0)
+driver.cuCtxCreate(None, 0, driver.cuDeviceGet(0)[1])
+pointer = driver.cuMemAlloc(64 << 20)[1]
+print("busy", flush=True)
+while True:
+    driver.cuMemsetD8(pointer, 1, 64 << 20)
+    driver.cuCtxSynchronize()
+"""
+
+
+def test_load_prefers_sleepers_over_one_busy_pod_and_falls_back_when_the_lock_daemon_hangs(
+    node: GpuNode, agents: Callable[..., AgentOnNode]
+) -> None:
+    agents(SHARED.replace("replicas: 4", "replicas: 8\n    policy: load"))
+
+    def lock_status() -> dict[str, Any]:
+        words = [sys.executable, "-m", "baton.cli.main", "lock", "status", "-o", "json"]
+        found: dict[str, Any] = json.loads(node.node.run(words).stdout)
+        return found
+
+    node.create("busy", image=WORKLOAD, command=("python3", "-c", BUSY))
+    node.running("busy")
+    node.bed.wait_for(lambda: any(card["holders"] for card in lock_status()["gpus"]), "the busy pod to hold its card")
+    (slot,) = node.slots("busy")
+    busy_card = card_of(slot)
+    for number in range(5):
+        node.create(f"sleeper-{number}")
+        node.running(f"sleeper-{number}")
+        assert {card_of(slot) for slot in node.slots(f"sleeper-{number}")} != {busy_card}
+    daemon = str(lock_status()["pid"])
+    node.node.run(["kill", "-STOP", daemon])
+    try:
+        node.create("after")
+        node.running("after")
+    finally:
+        node.node.run(["kill", "-CONT", daemon])
+    assert {card_of(slot) for slot in node.slots("after")} == {busy_card}, "as spread: one slot there, five elsewhere"
