@@ -40,9 +40,12 @@ class Library:
 _HOOK_FLAGS = ("-Wl,--version-script=baton.map", "-Wl,-z,nodelete")
 _HOOK_LIBRARIES = ("-Wl,--no-as-needed", "-l:libdl.so.2", "-l:libpthread.so.0", "-Wl,--as-needed")
 
+# As in NVIDIA's driver, a call from one entry point to another is its own affair and passes no preloaded hook.
+_DRIVER_FLAGS = ("-Wl,-z,nodelete", "-Wl,-Bsymbolic")
+
 LIBRARIES = (
     Library("libbaton.so", "hook", flags=_HOOK_FLAGS, libraries=_HOOK_LIBRARIES),
-    Library("simgpu/libcuda.so.1", "simgpu", exclude=("nvml*.c",), flags=("-Wl,-z,nodelete",), libraries=("-lm",)),
+    Library("simgpu/libcuda.so.1", "simgpu", exclude=("nvml*.c",), flags=_DRIVER_FLAGS, libraries=("-lm",)),
     Library("simgpu/libnvidia-ml.so.1", "simgpu", sources=("machine*.c", "nvml*.c"), libraries=("-lm",)),
     Library("simgpu/libsimgpu.so", "simgpu", sources=("machine*.c",), libraries=("-lm",)),
 )

@@ -1,6 +1,5 @@
 """`python -m testbed`: beds from the shell, and what `make setup` and `make test` need."""
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -10,10 +9,10 @@ import typer
 import yaml
 
 from baton.cli.output import Format, FormatOption, command_app, write_data, write_table
-from baton.errors import BatonError
+from baton.errors import BatonError, UsageError
 from testbed import packages as debian
 from testbed.building import build as build_set
-from testbed.errors import BedError, MissingError
+from testbed.errors import BedError, MissingError, lack_is_failure
 from testbed.programs import (
     ETCD,
     KUBERNETES_VERSION,
@@ -27,19 +26,21 @@ from testbed.state import beds, find_bed
 
 app = command_app(help="A real Kubernetes on this machine, for tests.", no_args_is_help=True)
 
+TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
 NameOption = Annotated[str, typer.Option("--name", help="Which bed.")]
 VersionOption = Annotated[str, typer.Option("--kubernetes-version", help="Which Kubernetes, as 1.MINOR.PATCH.")]
-
-
-def in_ci() -> bool:
-    """Whether a missing part is a failure and not a reason to skip."""
-    return os.environ.get("CI", "").lower() in {"true", "1"}
 
 
 @app.command()
 def up(
     kubelets: Annotated[int, typer.Option(help="Real nodes, each a kubelet with its own containerd (needs root).")] = 0,
     kwok_nodes: Annotated[int, typer.Option(help="Nodes played by KWOK.")] = 0,
+    kwok_label: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for KWOK nodes; repeatable.")] = None,
+    kwok_taint: Annotated[list[str] | None, typer.Option(help="NAME=VALUE:EFFECT for KWOK nodes; repeatable.")] = None,
+    kwok_resource: Annotated[
+        list[str] | None, typer.Option(help="NAME=AMOUNT for KWOK nodes, for example nvidia.com/gpu=8; repeatable.")
+    ] = None,
     controller_manager: Annotated[
         bool, typer.Option("--controller-manager", help="Run kube-controller-manager.")
     ] = False,
@@ -59,7 +60,9 @@ def up(
         name=name,
         kubelets=kubelets,
         kwok_nodes=kwok_nodes,
-        kwok=kwok_nodes > 0,
+        kwok_labels=dict(_pair(word, "--kwok-label") for word in kwok_label or []),
+        kwok_taints=[_taint(word) for word in kwok_taint or []],
+        kwok_resources=dict(_pair(word, "--kwok-resource") for word in kwok_resource or []),
         controller_manager=controller_manager,
         scheduler=scheduler or scheduler_config is not None,
         scheduler_config=_read_config(scheduler_config),
@@ -73,9 +76,23 @@ def up(
         f"bed {name} is up after {taken_s:.1f} s: {kubelets} kubelets, {kwok_nodes} KWOK nodes\n"
         f"export KUBECONFIG={bed.kubeconfig}\n"
     )
-    # The components outlive this process; leaving without finalisers keeps them from being waited for.
-    sys.stdout.flush()
-    os._exit(0)
+
+
+def _pair(word: str, option: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not name or not equals:
+        raise UsageError(f"{option} is '{word}'; expected NAME=VALUE")
+    return name, value
+
+
+def _taint(word: str) -> dict[str, str]:
+    pair, colon, effect = word.rpartition(":")
+    if not colon or effect not in TAINT_EFFECTS:
+        raise UsageError(
+            f"--kwok-taint is '{word}'; expected NAME=VALUE:EFFECT with an effect of {', '.join(TAINT_EFFECTS)}"
+        )
+    name, value = _pair(pair, "--kwok-taint")
+    return {"key": name, "value": value, "effect": effect}
 
 
 def _read_config(path: Path | None) -> dict[str, Any] | None:
@@ -141,7 +158,7 @@ def packages() -> None:
     """Install the Debian packages of real kubelets as root; else one line that says what is missing."""
     if line := debian.install():
         sys.stderr.write(f"testbed: {line}\n")
-        raise typer.Exit(1 if in_ci() else 0)
+        raise typer.Exit(1 if lack_is_failure() else 0)
 
 
 @app.command()
@@ -160,7 +177,7 @@ def build(
         for program_set in wanted:
             build_set(program_set)
     except MissingError as error:
-        if in_ci() or sets:
+        if lack_is_failure() or sets:
             raise
         sys.stderr.write(f"testbed: {error}; the tests on a real Kubernetes are skipped\n")
 

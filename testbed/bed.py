@@ -8,13 +8,15 @@ ends with its owner, whatever happens. Anything that fails on the way up tears d
 """
 
 import contextlib
+import functools
+import http.client
 import os
 import secrets
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -43,16 +45,21 @@ class BedOptions:
 
     Without kubelets a bed needs no root and lives on a loopback address; `port` is then where the API server listens.
     With kubelets it listens on port 443 of the cluster's first service address, reachable from pods and machine.
+    `kwok` runs KWOK without nodes; `kubelet_config` is laid over the bed's own KubeletConfiguration.
     """
 
     name: str | None = None
     kubelets: int = 0
     kwok_nodes: int = 0
+    kwok_labels: Mapping[str, str] = field(default_factory=dict)
+    kwok_taints: Sequence[Mapping[str, str]] = ()
+    kwok_resources: Mapping[str, str | int] = field(default_factory=dict)
     kwok: bool = False
     controller_manager: bool = False
     scheduler: bool = False
     scheduler_config: Mapping[str, Any] | None = None
     kubernetes_version: str = KUBERNETES_VERSION
+    kubelet_config: Mapping[str, Any] = field(default_factory=dict)
     images: Sequence[str] = (BUSYBOX,)
     api_server_flags: Sequence[str] = ()
     port: int | None = None
@@ -132,14 +139,19 @@ class Bed:
         for component in self.components.values():
             component.wait_ready()
         if options.kwok_nodes:
-            self.add_kwok_nodes(options.kwok_nodes)
+            self.add_kwok_nodes(
+                options.kwok_nodes,
+                labels=options.kwok_labels,
+                taints=options.kwok_taints,
+                resources=options.kwok_resources,
+            )
 
     def _add(self, component: Component) -> Component:
         self.components[component.name] = component
         return component
 
     def _start_node(self, number: int, programs: Path) -> None:
-        node = Node(self.record, self.plane, number, programs)
+        node = Node(self.record, self.plane, number, programs, self.options.kubelet_config)
         self.nodes[node.name] = node
         self.components.update(node.components)
         node.prepare()
@@ -228,7 +240,7 @@ class Bed:
             (f"{where}/serviceaccounts", {"metadata": {"name": "default"}}),
             (f"{where}/configmaps", {"metadata": {"name": "kube-root-ca.crt"}, "data": trust}),
         ):
-            self.wait_for(lambda path=path, body=body: self._create_if_absent(path, body), f"{path} to accept objects")  # type: ignore[misc]
+            self.wait_for(functools.partial(self._create_if_absent, path, body), f"{path} to accept objects")
 
     def _create_if_absent(self, path: str, body: Object) -> bool:
         try:
@@ -310,7 +322,7 @@ class Bed:
         def holds() -> bool:
             try:
                 return condition()
-            except (OSError, ApiError):
+            except (OSError, http.client.HTTPException, ApiError):
                 return False
 
         began = time.monotonic()

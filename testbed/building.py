@@ -232,10 +232,11 @@ def _require(shop: Workshop, module: str, version: str) -> dict[str, str]:
         answer = {"Error": result.stderr.strip() or "no answer"}
     if "Error" not in answer:
         return answer
+    # Asked from outside of the wrapper module, which cannot be loaded with a version that does not exist.
     known = subprocess.run(
         [str(shop.go), "list", "-m", "-versions", module],
-        cwd=shop.module,
-        env=shop.environment,
+        cwd=shop.root,
+        env={**shop.environment, "GOFLAGS": ""},
         capture_output=True,
         text=True,
         check=False,

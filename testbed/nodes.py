@@ -63,13 +63,15 @@ _UNUSED_PLUGINS = ("aufs", "btrfs", "devmapper", "zfs", "blockfile")
 class Node:
     """One real node; its parts are components with fault levers."""
 
-    def __init__(self, record: BedRecord, plane: ControlPlane, number: int, programs: Path) -> None:
+    def __init__(
+        self, record: BedRecord, plane: ControlPlane, number: int, programs: Path, kubelet_config: Mapping[str, Any]
+    ) -> None:
         self.name = f"node-{number}"
         self.number = number
         self.address = record.node_address(number)
         self._record = record
         self._plane = plane
-        self._programs = programs
+        self._kubelet_config = kubelet_config
         self._directory = record.directory / "nodes" / self.name
         self._logs = record.directory / "logs"
         self.init = Component(
@@ -344,6 +346,7 @@ class Node:
             "kubeAPIQPS": 200,
             "kubeAPIBurst": 400,
             "staticPodPath": "/var/lib/kubelet/static-pods",
+            **self._kubelet_config,
         }
         (self._directory / "var/lib/kubelet/static-pods").mkdir(exist_ok=True)
         (self._directory / "kubelet.json").write_text(json.dumps(config, indent=2))

@@ -187,11 +187,11 @@ class Component:
     def kill(self) -> None:
         """End it as a crash would, with SIGKILL, and wait until it is gone."""
         key = self._key
-        if key is None or not self.is_running:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(key.pid, signal.SIGKILL)
-        self._wait_gone(key, 10.0)
+        if key is not None and self.is_running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(key.pid, signal.SIGKILL)
+            self._wait_gone(key, 10.0)
+        self._reap(timeout_s=5.0)
 
     def terminate(self, timeout_s: float = 30.0) -> None:
         """End it politely, with SIGTERM, and wait until it is gone."""

@@ -18,6 +18,7 @@ from testbed.processes import ProcessKey, is_alive, marked_processes, wait_until
 from testbed.state import BedRecord, beds
 
 _KILL_TIMEOUT_S = 20.0
+_SETTLE_S = 5.0
 
 
 def tear_down(record: BedRecord) -> None:
@@ -27,7 +28,9 @@ def tear_down(record: BedRecord) -> None:
     cgroups.remove(record.cgroup_prefix)
     _unmount_below(record.directory)
     shutil.rmtree(record.directory, ignore_errors=True)
-    if left := leftovers(record):
+    # Somebody else may be at it too (a reaper and `gc`): what is on its way out is not left behind.
+    if not wait_until(lambda: not leftovers(record), _SETTLE_S, poll_s=0.1):
+        left = leftovers(record)
         raise BedError(f"bed {record.name} left behind: {'; '.join(left)}; `python -m testbed gc` tries again")
 
 

@@ -4,6 +4,7 @@ A test that needs a real Kubernetes carries the marker `cluster`. Where the prog
 it is skipped, all such tests with the same reason so that pytest folds them into one line; with `CI=true` they fail.
 """
 
+import asyncio
 import functools
 import os
 from collections.abc import Callable, Iterator
@@ -11,17 +12,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from testbed.bed import Bed, BedOptions
-from testbed.errors import MissingError
+from testbed.errors import MissingError, lack_is_failure
 from testbed.images import BUSYBOX, WORKLOAD
 from testbed.packages import require_node_packages
 from testbed.programs import default_sets, locate
 
 NODE_FIXTURES = frozenset({"kubelet_bed", "needs_kubelets"})
-
-
-def in_ci() -> bool:
-    """Whether a skipped test-bed test is a failure."""
-    return os.environ.get("CI", "").lower() in {"true", "1"}
 
 
 @functools.cache
@@ -63,11 +59,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None] | pytest.TestReport:
     """In CI nothing of the test bed is skipped: such a report becomes a failure that says why."""
     report: pytest.TestReport = yield  # type: ignore[misc, assignment]
-    if report.skipped and in_ci() and item.get_closest_marker("cluster") is not None:
+    if report.skipped and lack_is_failure() and item.get_closest_marker("cluster") is not None:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         report.outcome = "failed"
         report.longrepr = f"a test of the test bed may not be skipped in CI: {reason}"
     return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_stray_loop() -> Iterator[None]:
+    """A loop that pytest-asyncio finds before the first test: it would make one, and never close it."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    loop.close()
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@
 
 static const uint64_t limits_wait_us = 1000000;
 
-static int wake_fd = -1;
+static atomic_int wake_fd = -1;
 static bool started;
 
 static bool job_active(const struct baton_gpu *gpu) { return gpu->job != BATON_JOB_NONE; }
@@ -34,12 +34,18 @@ static void start_job(struct baton_gpu *gpu, enum baton_job job)
     baton_drain_start(gpu, job, gpu->link.idle_activity);
 }
 
+/* Brings the gate in line with what is known. Closing it means to wait for the work behind it, which is a job. */
 static void update_gate(struct baton_gpu *gpu)
 {
     struct baton_link *link = &gpu->link;
     bool may_run = link->turn == BATON_TURN_HELD || link->scheduling_off || link->unscheduled;
-    if (may_run && !gpu->failed && !job_active(gpu) && !atomic_load(&gpu->open))
+    bool open = atomic_load(&gpu->open);
+    if (job_active(gpu))
+        return;
+    if (may_run && !open && !gpu->failed)
         baton_gate_open(gpu);
+    else if (!may_run && open)
+        start_job(gpu, BATON_JOB_WITHDRAW);
 }
 
 static void take_turn(struct baton_gpu *gpu, uint64_t now_us)
@@ -87,18 +93,14 @@ static void become_ready(struct baton_gpu *gpu, bool resumed)
         baton_log("lock daemon is back; %s is scheduled again", gpu->uuid_text);
     link->loss_reported = link->loss_settled = false;
     link->lost_since_us = 0;
-    bool ran_alone = link->unscheduled;
     link->unscheduled = false;
     if (gpu->failed)
         set_failed(gpu, false);
-    bool unknown_turn = link->turn == BATON_TURN_HELD && !resumed;
-    if (link->scheduling_off)
-        link->turn = BATON_TURN_NONE;
-    else if ((unknown_turn || (ran_alone && link->turn != BATON_TURN_HELD)) && !job_active(gpu))
-        start_job(gpu, BATON_JOB_WITHDRAW);
-    if (link->turn == BATON_TURN_ASKED && !resumed)
+    if (link->scheduling_off || !resumed)
         link->turn = BATON_TURN_NONE;
     update_gate(gpu);
+    if (baton_settings()->gang)
+        baton_client_wake(); /* another member may have waited for this one */
 }
 
 static void on_scheduling(struct baton_gpu *gpu, const struct baton_frame *frame)
@@ -112,14 +114,10 @@ static void on_scheduling(struct baton_gpu *gpu, const struct baton_frame *frame
         baton_link_await_hello(gpu);
         return;
     }
-    bool was_off = link->scheduling_off;
     link->scheduling_off = off;
-    if (off) {
+    if (off)
         link->turn = BATON_TURN_NONE; /* the daemon emptied its queue */
-        update_gate(gpu);
-    } else if (was_off && !job_active(gpu)) {
-        start_job(gpu, BATON_JOB_WITHDRAW);
-    }
+    update_gate(gpu);
 }
 
 static void on_limits(struct baton_gpu *gpu, const struct baton_frame *frame)
@@ -165,8 +163,9 @@ static void on_frame(struct baton_gpu *gpu, const struct baton_frame *frame, uin
         give_up_turn(gpu);
         break;
     case BATON_HELLO: {
+        bool first = link->phase == BATON_LINK_GREETING;
         bool resumed = baton_link_greet(gpu, frame, now_us);
-        if (link->phase != BATON_LINK_READY)
+        if (first && link->phase == BATON_LINK_GREETING) /* the answer may have found the daemon dead */
             become_ready(gpu, resumed);
         break;
     }
@@ -193,15 +192,17 @@ static void finish_job(struct baton_gpu *gpu, uint64_t now_us)
     pthread_mutex_unlock(&gpu->mutex);
     if (!done)
         return;
+    if (baton_settings()->gang)
+        baton_client_wake();
     if (released) {
         if (job != BATON_JOB_WITHDRAW && link->turn == BATON_TURN_HELD && link->phase == BATON_LINK_READY)
             baton_link_send_simple(gpu, BATON_LOCK_RELEASED);
-        if (job != BATON_JOB_WITHDRAW || link->turn == BATON_TURN_HELD)
+        if (job != BATON_JOB_WITHDRAW && link->turn == BATON_TURN_HELD)
             link->turn = BATON_TURN_NONE;
     } else {
         link->idle_since_us = now_us;
         link->idle_check_us = now_us + link->idle_us / 2;
-        if (link->drop_pending)
+        if (link->drop_pending && link->turn == BATON_TURN_HELD)
             start_job(gpu, BATON_JOB_DROP);
     }
     update_gate(gpu);
@@ -235,11 +236,11 @@ static bool is_idle(struct baton_gpu *gpu, uint64_t now_us)
 {
     struct baton_link *link = &gpu->link;
     uint64_t activity = baton_gate_activity(gpu);
-    if (activity != link->idle_activity) {
+    if (activity != link->idle_activity || atomic_load(&gpu->waiters)) {
         link->idle_activity = activity;
         link->idle_since_us = now_us;
     }
-    return now_us - link->idle_since_us >= link->idle_us;
+    return now_us >= link->idle_since_us + link->idle_us;
 }
 
 /* Early release. A gang is one turn: it is given back only when none of its GPUs works. */
@@ -262,8 +263,8 @@ static void check_loss(struct baton_gpu *gpu, uint64_t now_us)
 {
     struct baton_link *link = &gpu->link;
     const struct baton_settings *settings = baton_settings();
-    if (!link->lost_since_us)
-        return;
+    if (!link->lost_since_us || now_us < link->lost_since_us)
+        return; /* lost after this round's look at the clock */
     uint64_t lost_us = now_us - link->lost_since_us;
     if (!link->loss_reported && lost_us >= 1000000) {
         link->loss_reported = true;
@@ -369,7 +370,7 @@ void baton_client_wake(void)
 void baton_client_await_limits(struct baton_gpu *gpu)
 {
     struct timespec until;
-    if (BATON_LIKELY(__atomic_load_n(&gpu->limits_settled, __ATOMIC_ACQUIRE)))
+    if (BATON_LIKELY(atomic_load_explicit(&gpu->limits_settled, memory_order_acquire)))
         return;
     uint64_t end_us = baton_now_us() + limits_wait_us;
     until = (struct timespec){(time_t)(end_us / 1000000), (long)(end_us % 1000000) * 1000};

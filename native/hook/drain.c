@@ -48,9 +48,7 @@ static void stop_and_wait(struct baton_gpu *gpu)
     /* A thread that captures may have to pass the gate before it can end the capture: closed only afterwards. */
     baton_capture_exclude();
     baton_gate_close(gpu);
-    uint64_t started_us = baton_now_us();
     baton_contexts_synchronize(gpu);
-    atomic_fetch_add(&gpu->sync_us, baton_now_us() - started_us);
     baton_capture_allow();
 }
 

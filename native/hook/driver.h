@@ -5,7 +5,7 @@
 #include "libbaton.h"
 #include "table.h"
 
-enum baton_group { LAUNCH, COPY, MEMSET, GRAPH, ALLOC, FREE, INFO, CAPTURE, CONTEXT, SYMBOL, USED };
+enum baton_group { LAUNCH, COPY, MEMSET, GRAPH, ALLOC, FREE, INFO, CAPTURE, CONTEXT, SYMBOL, WAIT, USED };
 
 #define BATON_ROW_ID(symbol, api, since, per_thread, group, stream, parameters, arguments) ROW_##symbol,
 enum baton_row_id { BATON_ALL_ROWS(BATON_ROW_ID) BATON_ROWS };

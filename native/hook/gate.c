@@ -20,6 +20,7 @@ bool baton_fence_needed;
 static _Atomic(struct baton_slot *) slots;
 static pthread_key_t slot_key;
 static pthread_once_t slot_once = PTHREAD_ONCE_INIT;
+static bool slots_ready;
 
 static void slot_release(void *value)
 {
@@ -41,7 +42,7 @@ static void use_membarrier(void)
 static void slots_init(void)
 {
     use_membarrier();
-    pthread_key_create(&slot_key, slot_release);
+    slots_ready = pthread_key_create(&slot_key, slot_release) == 0;
 }
 
 struct baton_slot *baton_slot_claim(void)
@@ -66,7 +67,8 @@ struct baton_slot *baton_slot_claim(void)
             ;
     }
     baton_thread_slot = slot;
-    pthread_setspecific(slot_key, slot);
+    if (slots_ready)
+        pthread_setspecific(slot_key, slot);
     return slot;
 }
 
@@ -82,6 +84,17 @@ struct baton_view *baton_view_fill(struct baton_slot *slot, CUcontext handle)
     return view;
 }
 
+struct baton_gpu *baton_gate_known_gpu(void)
+{
+    struct baton_slot *slot = baton_thread_slot;
+    CUcontext handle = NULL;
+    if (!slot || REAL(cuCtxGetCurrent)(&handle) != CUDA_SUCCESS || !handle)
+        return NULL;
+    struct baton_view *view = &slot->views[((uintptr_t)handle >> 4) % BATON_VIEWS];
+    bool known = view->handle == handle && view->generation == baton_context_generation_now();
+    return known ? view->context->gpu : NULL;
+}
+
 void baton_gate_mark(struct baton_pass *pass, CUstream stream)
 {
     struct baton_view *view = pass->view;
@@ -90,7 +103,9 @@ void baton_gate_mark(struct baton_pass *pass, CUstream stream)
     view->batch = view->credit = baton_window_batch(window);
     /* Whoever wants the GPU must not wait for a thread that only waits itself. */
     atomic_store_explicit(&pass->slot->inside, NULL, memory_order_release);
-    baton_window_throttle(window);
+    uint64_t waited_us = baton_window_throttle(window);
+    if (waited_us)
+        atomic_fetch_add(&view->context->gpu->sync_us, waited_us);
 }
 
 void baton_gate_wait(struct baton_pass *pass, struct baton_gpu *gpu, CUstream stream)
@@ -110,10 +125,10 @@ void baton_gate_wait(struct baton_pass *pass, struct baton_gpu *gpu, CUstream st
             pass->view = NULL;
             break;
         }
-        if (atomic_load_explicit(&gpu->open, memory_order_acquire)) {
+        if (atomic_load(&gpu->open)) {
             pthread_mutex_unlock(&gpu->mutex);
             baton_store_inside(slot, gpu);
-            bool inside = atomic_load_explicit(&gpu->open, memory_order_acquire);
+            bool inside = atomic_load(&gpu->open);
             if (!inside)
                 atomic_store_explicit(&slot->inside, NULL, memory_order_release);
             pthread_mutex_lock(&gpu->mutex);
@@ -140,7 +155,7 @@ void baton_gate_open(struct baton_gpu *gpu)
 bool baton_gate_occupied(struct baton_gpu *gpu)
 {
     for (struct baton_slot *slot = atomic_load(&slots); slot; slot = slot->next)
-        if (atomic_load_explicit(&slot->inside, memory_order_acquire) == gpu)
+        if (atomic_load(&slot->inside) == gpu)
             return true;
     return false;
 }
@@ -148,8 +163,7 @@ bool baton_gate_occupied(struct baton_gpu *gpu)
 void baton_gate_close(struct baton_gpu *gpu)
 {
     struct timespec pause = {0, 20000};
-    atomic_store_explicit(&gpu->open, 0, memory_order_seq_cst);
-    atomic_thread_fence(memory_order_seq_cst);
+    atomic_store(&gpu->open, 0);
 #ifdef SYS_membarrier
     if (!baton_fence_needed)
         syscall(SYS_membarrier, MEMBARRIER_PRIVATE_EXPEDITED, 0);
@@ -172,7 +186,7 @@ uint64_t baton_gate_activity(struct baton_gpu *gpu)
 
 void baton_gate_reset_in_child(void)
 {
-    if (!baton_thread_slot)
+    if (!slots_ready)
         return;
     atomic_store(&slots, NULL);
     baton_thread_slot = NULL;

@@ -3,7 +3,7 @@
  * A thread marks itself as inside a GPU, then looks whether the gate is open; the closer closes the gate, then waits
  * until nobody is inside. Between the mark and the look the CPU must not reorder. Only the closer pays for that:
  * membarrier(2) makes every running thread of the process pass a full barrier, so that the fast path needs
- * none. Where the kernel lacks membarrier the fast path fences itself.
+ * none. Where the kernel lacks membarrier the mark is an exchange, which is one.
  */
 #ifndef BATON_GATE_H
 #define BATON_GATE_H
@@ -51,6 +51,9 @@ void baton_gate_close(struct baton_gpu *gpu);
 void baton_gate_open(struct baton_gpu *gpu);
 bool baton_gate_occupied(struct baton_gpu *gpu);
 
+/* The GPU of the current context if this thread has passed its gate, else NULL. */
+struct baton_gpu *baton_gate_known_gpu(void);
+
 /* Gated calls made on the GPU so far. */
 uint64_t baton_gate_activity(struct baton_gpu *gpu);
 
@@ -58,11 +61,11 @@ void baton_gate_reset_in_child(void);
 
 static inline void baton_store_inside(struct baton_slot *slot, struct baton_gpu *gpu)
 {
-    atomic_store_explicit(&slot->inside, gpu, memory_order_relaxed);
     if (BATON_UNLIKELY(baton_fence_needed))
-        atomic_thread_fence(memory_order_seq_cst);
+        atomic_exchange(&slot->inside, gpu);
     else
-        atomic_signal_fence(memory_order_seq_cst);
+        atomic_store_explicit(&slot->inside, gpu, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst);
 }
 
 /* Waits until the GPU of the current context may be used. A call without a context passes: the driver refuses it. */
@@ -89,7 +92,7 @@ static inline struct baton_pass baton_gate_enter(CUstream stream)
     struct baton_gpu *gpu = view->context->gpu;
     pass.view = view;
     baton_store_inside(slot, gpu);
-    if (BATON_UNLIKELY(!atomic_load_explicit(&gpu->open, memory_order_acquire)))
+    if (BATON_UNLIKELY(!atomic_load(&gpu->open)))
         baton_gate_wait(&pass, gpu, stream);
     if (BATON_LIKELY(pass.view != NULL)) {
         uint64_t calls = atomic_load_explicit(&slot->calls[gpu->index], memory_order_relaxed);

@@ -54,7 +54,8 @@ struct baton_link {
     uint64_t idle_activity;
     uint64_t report_us;
     uint64_t report_at_us;
-    uint64_t reported[4];
+    uint64_t reported[4]; /* as last sent: bytes, launches, sync_us, wait_us */
+    uint64_t registered[4]; /* at registration, from where the last three are counted */
     size_t received;
     size_t queued;
     struct baton_frame input;
@@ -73,7 +74,7 @@ struct baton_gpu {
     pthread_cond_t job_set;
     _Atomic unsigned waiters;
     bool failed;
-    bool limits_settled;
+    _Atomic bool limits_settled;
     enum baton_job job;
     bool job_done;
     bool job_released;
@@ -87,8 +88,8 @@ struct baton_gpu {
     _Atomic uint64_t daemon_limit_bytes;
     _Atomic int daemon_oversubscribe; /* -1: the daemon said nothing */
 
-    _Atomic uint64_t wait_us;
-    _Atomic uint64_t sync_us;
+    _Atomic uint64_t wait_us; /* threads waited for a turn */
+    _Atomic uint64_t sync_us; /* threads waited for the GPU */
 
     struct baton_link link;
 };

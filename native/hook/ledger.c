@@ -1,6 +1,7 @@
 /* The account: one counter per GPU, and a striped hash table from pointers and handles to their claims. */
 #include "ledger.h"
 
+#include "client.h"
 #include "settings.h"
 
 #include <stdlib.h>
@@ -78,6 +79,8 @@ void baton_discharge(struct baton_gpu *gpu, int64_t bytes, bool substituted)
     atomic_fetch_sub(&gpu->allocated_bytes, bytes);
     if (substituted)
         atomic_fetch_sub(&gpu->substituted_bytes, bytes);
+    if (!atomic_load_explicit(&gpu->open, memory_order_relaxed))
+        baton_client_wake(); /* a working set that shrinks may let others run together */
 }
 
 static struct stripe *stripe_of(enum baton_kind kind, uint64_t key, struct entry ***bucket)

@@ -152,7 +152,7 @@ static void send_identity(struct baton_gpu *gpu)
         if ((unsigned char)*c < ' ')
             *c = '?';
     baton_text_add(&frame, "pid", "%d", (int)getpid());
-    baton_text_add(&frame, "weight", "%u", settings->weight);
+    baton_text_add(&frame, "weight", "%u.%03u", settings->weight_milli / 1000, settings->weight_milli % 1000);
     baton_text_add(&frame, "priority", "%s", settings->priority);
     baton_text_add(&frame, "cores", "%u", settings->cores_percent);
     baton_text_add(&frame, "memory", "%llu", (unsigned long long)settings->memory_limit_bytes);
@@ -183,35 +183,23 @@ static void send_resume(struct baton_gpu *gpu, uint64_t now_us)
     send_frame(gpu, &frame);
 }
 
-bool baton_link_greet(struct baton_gpu *gpu, const struct baton_frame *hello, uint64_t now_us)
+static void take_stock(struct baton_gpu *gpu, uint64_t values[4])
 {
-    struct baton_link *link = &gpu->link;
-    uint64_t number;
-    bool resumes = link->known && link->phase == BATON_LINK_GREETING;
-    if (baton_number_get(hello, "idle_ms", &number) && number <= 86400000)
-        link->idle_us = number * 1000;
-    if (baton_number_get(hello, "report_ms", &number) && number <= 86400000)
-        link->report_us = number * 1000;
-    if (link->extended)
-        return false; /* repeated because the times changed */
-    link->extended = true;
-    send_identity(gpu);
-    if (resumes)
-        send_resume(gpu, now_us);
-    if (!baton_text_get(hello, "epoch", link->epoch, sizeof link->epoch))
-        link->epoch[0] = '\0';
-    memcpy(link->id, link->new_id, sizeof link->id);
-    link->known = true;
-    return resumes;
+    int64_t allocated = atomic_load(&gpu->allocated_bytes);
+    values[0] = allocated > 0 ? (uint64_t)allocated : 0;
+    values[1] = baton_gate_activity(gpu);
+    values[2] = atomic_load(&gpu->sync_us);
+    values[3] = atomic_load(&gpu->wait_us);
 }
 
 static void send_report(struct baton_gpu *gpu, uint64_t now_us)
 {
-    struct baton_link *link = &gpu->link;
-    int64_t allocated = atomic_load(&gpu->allocated_bytes);
-    uint64_t values[4] = {allocated > 0 ? (uint64_t)allocated : 0, baton_gate_activity(gpu),
-                          atomic_load(&gpu->sync_us), atomic_load(&gpu->wait_us)};
     static const char *const keys[4] = {"allocated", "launches", "sync_us", "wait_us"};
+    struct baton_link *link = &gpu->link;
+    uint64_t values[4];
+    take_stock(gpu, values);
+    for (size_t i = 1; i < 4; i++)
+        values[i] -= link->registered[i];
     link->report_at_us = now_us + link->report_us;
     if (memcmp(values, link->reported, sizeof values) == 0)
         return;
@@ -220,6 +208,31 @@ static void send_report(struct baton_gpu *gpu, uint64_t now_us)
     for (size_t i = 0; i < 4; i++)
         baton_text_add(&frame, keys[i], "%llu", (unsigned long long)values[i]);
     send_frame(gpu, &frame);
+}
+
+bool baton_link_greet(struct baton_gpu *gpu, const struct baton_frame *hello, uint64_t now_us)
+{
+    struct baton_link *link = &gpu->link;
+    uint64_t number;
+    bool resumes = link->known && link->phase == BATON_LINK_GREETING;
+    if (baton_number_get(hello, "idle_ms", &number) && number > 0 && number <= 86400000)
+        link->idle_us = number * 1000;
+    if (baton_number_get(hello, "report_ms", &number) && number <= 86400000)
+        link->report_us = number * 1000;
+    if (link->extended)
+        return false; /* repeated because the times changed */
+    link->extended = true;
+    take_stock(gpu, link->registered);
+    memset(link->reported, 0, sizeof link->reported);
+    send_identity(gpu);
+    send_report(gpu, now_us);
+    if (resumes)
+        send_resume(gpu, now_us);
+    if (!baton_text_get(hello, "epoch", link->epoch, sizeof link->epoch))
+        link->epoch[0] = '\0';
+    memcpy(link->id, link->new_id, sizeof link->id);
+    link->known = true;
+    return resumes;
 }
 
 void baton_link_report(struct baton_gpu *gpu, uint64_t now_us)
@@ -245,5 +258,7 @@ uint64_t baton_link_next_event_us(struct baton_gpu *gpu)
         return link->retry_at_us;
     if (link->phase != BATON_LINK_READY)
         return link->deadline_us;
-    return link->extended && link->report_us && link->turn == BATON_TURN_HELD ? link->report_at_us : never_us;
+    /* Without a turn nothing happens but memory being given back. */
+    bool changes = link->turn == BATON_TURN_HELD || (uint64_t)atomic_load(&gpu->allocated_bytes) != link->reported[0];
+    return link->extended && link->report_us && changes ? link->report_at_us : never_us;
 }

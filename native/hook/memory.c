@@ -9,11 +9,14 @@
 #include "driver.h"
 #include "ledger.h"
 
+/* A driver may build one call on another and reach it through us; the memory is counted once, by the outer one. */
+static __thread bool counting __attribute__((tls_model("initial-exec")));
+
 /* The claim for an allocation in the current context; false without one: the driver will say so. */
 static bool claim_here(struct baton_claim *claim, enum baton_kind kind)
 {
     CUcontext context = NULL;
-    struct baton_gpu *gpu = baton_current_gpu(&context);
+    struct baton_gpu *gpu = counting ? NULL : baton_current_gpu(&context);
     if (!gpu)
         return false;
     baton_client_await_limits(gpu);
@@ -29,11 +32,13 @@ static bool charge(struct baton_claim *claim, uint64_t bytes)
         return false;
     }
     claim->bytes = (int64_t)bytes;
+    counting = true;
     return true;
 }
 
 static CUresult settle(struct baton_claim *claim, CUresult result, uint64_t key)
 {
+    counting = false;
     if (result == CUDA_SUCCESS) {
         claim->key = key;
         baton_ledger_add(claim);
@@ -137,7 +142,7 @@ static bool claim_pool(struct baton_claim *claim, CUmemoryPool pool)
     if (!baton_ledger_look(BATON_POOL, (uintptr_t)pool, &made))
         return claim_here(claim, BATON_POINTER);
     *claim = (struct baton_claim){.kind = BATON_POINTER, .gpu = made.gpu};
-    return made.gpu != NULL;
+    return made.gpu != NULL && !counting;
 }
 
 #define ALLOC_FROM_POOL(symbol)                                                            \

@@ -105,6 +105,28 @@ static void read_number(const char *name, unsigned low, unsigned high, unsigned 
     report(name, value, allowed, taken);
 }
 
+/* A decimal number in thousandths: the daemon takes weights such as 0.5. */
+static void read_weight(unsigned *milli)
+{
+    const char *value = value_of("BATON_WEIGHT"), *rest = value;
+    uint64_t whole, part = 0, scale = 1000;
+    if (!value)
+        return;
+    bool valid = read_digits(&rest, &whole) && whole <= 1000;
+    if (valid && *rest == '.') {
+        for (rest++; *rest >= '0' && *rest <= '9' && scale > 1; rest++) {
+            scale /= 10;
+            part += scale * (uint64_t)(*rest - '0');
+        }
+        valid = rest[-1] != '.';
+    }
+    uint64_t sum = valid ? whole * 1000 + part : 0;
+    if (valid && !*rest && sum >= 1 && sum <= 1000000)
+        *milli = (unsigned)sum;
+    else
+        report("BATON_WEIGHT", value, "a number from 0.001 to 1000", "1");
+}
+
 static void read_switch(const char *name, bool *result)
 {
     const char *value = value_of(name);
@@ -202,8 +224,8 @@ static void print_all(void)
 {
     const struct baton_settings *s = &settings;
     baton_log("hook %s, pid %d, socket %s", BATON_HOOK_VERSION, (int)getpid(), s->socket_path);
-    baton_log("pod %s/%s, tenant '%s', run '%s', weight %u, priority %s, cores %u %%, gang %s", s->pod_namespace,
-              s->pod_name, s->tenant, s->run, s->weight, s->priority, s->cores_percent, s->gang ? "on" : "off");
+    baton_log("pod %s/%s, tenant '%s', run '%s', weight %u.%03u, priority %s, cores %u %%, gang %s", s->pod_namespace,
+              s->pod_name, s->tenant, s->run, s->weight_milli / 1000, s->weight_milli % 1000, s->priority, s->cores_percent, s->gang ? "on" : "off");
     baton_log("memory limit %llu bytes (0 = none), oversubscription %s, beyond one card %s, reserve %llu bytes",
               (unsigned long long)s->memory_limit_bytes, s->oversubscribe ? "on" : "off",
               s->single_oversubscribe ? "on" : "off", (unsigned long long)s->reserve_bytes);
@@ -218,7 +240,7 @@ static void read_all(void)
     settings.debug = getenv("NVSHARE_DEBUG") != NULL;
     settings.single_oversubscribe = getenv("NVSHARE_ENABLE_SINGLE_OVERSUB") != NULL;
     settings.oversubscribe = true;
-    settings.weight = 1;
+    settings.weight_milli = 1000;
     settings.reserve_bytes = 1536ull << 20;
     settings.daemon_timeout_us = 30000000;
     settings.idle_us = 5000000;
@@ -228,7 +250,7 @@ static void read_all(void)
     read_switch("BATON_OVERSUBSCRIBE", &settings.oversubscribe);
     read_switch("BATON_SINGLE_OVERSUBSCRIBE", &settings.single_oversubscribe);
     read_number("BATON_CORES", 0, 100, &settings.cores_percent, "0 (no limit)");
-    read_number("BATON_WEIGHT", 1, 1000, &settings.weight, "1");
+    read_weight(&settings.weight_milli);
     read_size("BATON_MEMORY_LIMIT", &settings.memory_limit_bytes, "no limit");
     read_size("BATON_RESERVE", &settings.reserve_bytes, "1536Mi");
     read_duration("BATON_DAEMON_TIMEOUT", &settings.daemon_timeout_us, "30s");

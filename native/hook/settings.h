@@ -13,7 +13,7 @@ struct baton_settings {
     bool single_oversubscribe;
     enum baton_on_loss on_loss;
     unsigned cores_percent;
-    unsigned weight;
+    unsigned weight_milli;
     uint64_t memory_limit_bytes;
     uint64_t reserve_bytes;
     uint64_t daemon_timeout_us;

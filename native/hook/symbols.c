@@ -4,6 +4,9 @@
  * of the loaded C library (libdl before glibc 2.34). RTLD_NEXT and RTLD_DEFAULT depend on who calls, so that everything that is
  * not ours must reach the real function with the program's own return address: the entry points are a few
  * instructions of assembly that ask `baton_pick` and otherwise jump.
+ *
+ * Other libraries call dlsym before anything of this process is initialised, sanitizers' and allocators' runtimes among them. Up to
+ * the decision that a name is not ours, nothing here calls another library or is instrumented.
  */
 #include "symbols.h"
 
@@ -26,6 +29,8 @@ extern char baton_dlsym_base[], baton_dlvsym_base[];
 
 #define NOT_OURS ((void *)-1)
 
+#define EARLY __attribute__((no_sanitize_address, no_sanitize_thread, no_sanitize_undefined))
+
 struct dynamic {
     const ElfW(Sym) * symbols;
     const char *strings;
@@ -33,7 +38,22 @@ struct dynamic {
     const ElfW(Word) * hash;
 };
 
-static size_t count_symbols(const struct dynamic *object)
+EARLY static bool starts_with(const char *text, const char *prefix)
+{
+    while (*prefix)
+        if (*text++ != *prefix++)
+            return false;
+    return true;
+}
+
+EARLY static bool equal(const char *text, const char *other)
+{
+    while (*text && *text == *other)
+        text++, other++;
+    return *text == *other;
+}
+
+EARLY static size_t count_symbols(const struct dynamic *object)
 {
     if (object->hash)
         return object->hash[1];
@@ -54,56 +74,52 @@ static size_t count_symbols(const struct dynamic *object)
     return last + 1;
 }
 
-static int find_in_libc(struct dl_phdr_info *info, size_t size, void *unused)
+EARLY static void find_in(const struct link_map *loaded)
 {
-    const char *name = strrchr(info->dlpi_name, '/');
-    name = name ? name + 1 : info->dlpi_name;
-    if (strncmp(name, "libc.so.", 8) != 0 && strncmp(name, "libdl.so.", 9) != 0)
-        return 0;
     struct dynamic object = {0};
-    for (int i = 0; i < info->dlpi_phnum; i++) {
-        if (info->dlpi_phdr[i].p_type != PT_DYNAMIC)
-            continue;
-        const ElfW(Dyn) *entry = (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
-        for (; entry->d_tag != DT_NULL; entry++) {
-            const void *address = (const void *)entry->d_un.d_ptr;
-            if (entry->d_tag == DT_SYMTAB)
-                object.symbols = address;
-            else if (entry->d_tag == DT_STRTAB)
-                object.strings = address;
-            else if (entry->d_tag == DT_GNU_HASH)
-                object.gnu_hash = address;
-            else if (entry->d_tag == DT_HASH)
-                object.hash = address;
-        }
+    for (const ElfW(Dyn) *entry = loaded->l_ld; entry->d_tag != DT_NULL; entry++) {
+        const void *address = (const void *)entry->d_un.d_ptr;
+        if (entry->d_tag == DT_SYMTAB)
+            object.symbols = address;
+        else if (entry->d_tag == DT_STRTAB)
+            object.strings = address;
+        else if (entry->d_tag == DT_GNU_HASH)
+            object.gnu_hash = address;
+        else if (entry->d_tag == DT_HASH)
+            object.hash = address;
     }
     if (!object.symbols || !object.strings)
-        return 0;
+        return;
     size_t count = count_symbols(&object);
     for (size_t i = 0; i < count; i++) {
         const ElfW(Sym) *symbol = &object.symbols[i];
         if (symbol->st_shndx == SHN_UNDEF || (symbol->st_info & 0xf) != STT_FUNC)
             continue;
         const char *text = object.strings + symbol->st_name;
-        void *address = (void *)(info->dlpi_addr + symbol->st_value);
-        if (strcmp(text, "dlsym") == 0)
+        void *address = (void *)(loaded->l_addr + symbol->st_value);
+        if (equal(text, "dlsym"))
             __atomic_store_n(&baton_libc_dlsym, address, __ATOMIC_RELEASE);
-        else if (strcmp(text, "dlvsym") == 0)
+        else if (equal(text, "dlvsym"))
             __atomic_store_n(&baton_libc_dlvsym, address, __ATOMIC_RELEASE);
     }
-    return __atomic_load_n(&baton_libc_dlsym, __ATOMIC_RELAXED) && __atomic_load_n(&baton_libc_dlvsym, __ATOMIC_RELAXED);
 }
 
-static void find_real(void)
+/* The C library was loaded before anything could call us, so that its place in the list does not move. */
+EARLY static void find_real(void)
 {
     if (BATON_LIKELY(__atomic_load_n(&baton_libc_dlsym, __ATOMIC_ACQUIRE) &&
                      __atomic_load_n(&baton_libc_dlvsym, __ATOMIC_ACQUIRE)))
         return;
-    dl_iterate_phdr(find_in_libc, NULL);
-    if (!baton_libc_dlsym || !baton_libc_dlvsym) {
-        baton_log("no dlsym in the loaded C library; only glibc is supported");
-        __builtin_trap();
+    for (const struct link_map *loaded = _r_debug.r_map; loaded; loaded = loaded->l_next) {
+        const char *file = loaded->l_name;
+        for (const char *c = loaded->l_name; *c; c++)
+            if (*c == '/')
+                file = c + 1;
+        if (starts_with(file, "libc.so.") || starts_with(file, "libdl.so."))
+            find_in(loaded);
     }
+    if (!baton_libc_dlsym || !baton_libc_dlvsym)
+        __builtin_trap(); /* not glibc: nothing could work */
 }
 
 void *baton_real_dlsym(void *handle, const char *name)
@@ -135,21 +151,21 @@ static void *pick_global(const char *name, const char *version, bool nvml)
 }
 
 /* What the program gets for a name, or NOT_OURS when the real function should answer. Called by the entry points. */
-__attribute__((visibility("hidden"), used)) void *baton_pick(void *handle, const char *name, const char *version)
+EARLY __attribute__((visibility("hidden"), used)) void *baton_pick(void *handle, const char *name, const char *version)
 {
     find_real();
     if (!name || handle == RTLD_NEXT)
         return NOT_OURS;
-    bool nvml = strncmp(name, "nvmlDeviceGetMemoryInfo", 23) == 0;
+    bool nvml = starts_with(name, "nvmlDeviceGetMemoryInfo");
     if (name[0] == 'd' && handle != RTLD_DEFAULT) {
         /* Asked for by name in libdl or libc: a program that looks symbols up through the answer is still ours. */
-        if (strcmp(name, "dlsym") == 0)
+        if (equal(name, "dlsym"))
             return real_lookup(handle, name, version) ? (void *)baton_dlsym_base : NULL;
-        if (strcmp(name, "dlvsym") == 0)
+        if (equal(name, "dlvsym"))
             return real_lookup(handle, name, version) ? (void *)baton_dlvsym_base : NULL;
         return NOT_OURS;
     }
-    if (!nvml && (name[0] != 'c' || name[1] != 'u' || !baton_wraps(name)))
+    if (!nvml && (!starts_with(name, "cu") || !baton_wraps(name)))
         return NOT_OURS;
     if (handle == RTLD_DEFAULT)
         return pick_global(name, version, nvml);

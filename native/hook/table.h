@@ -4,6 +4,7 @@
  * this ABI, default-stream flavour, group, where the work's stream is, parameters, arguments.
  *
  *   BATON_GATED_ROWS   submit work to the GPU; the wrapper is generated and waits for the lock (gated.c)
+ *   BATON_WAIT_ROWS    wait for the GPU; the generated wrapper only takes the time (gated.c)
  *   BATON_OWN_ROWS     wrapper written by hand: memory, captures, contexts, symbol lookup
  *   BATON_USED_ROWS    not wrapped; the hook itself calls them
  *
@@ -123,6 +124,12 @@
     PLAIN(X, cuDevicePrimaryCtxReset, "cuDevicePrimaryCtxReset", 7000, CONTEXT, NONE, (CUdevice device), (device)) \
     PLAIN(X, cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", 11000, CONTEXT, NONE, (CUdevice device), (device))
 
+#define BATON_WAIT_ROWS(X) \
+    PLAIN(X, cuCtxSynchronize, "cuCtxSynchronize", 2000, WAIT, NONE, (void), ()) \
+    PLAIN(X, cuCtxSynchronize_v2, "cuCtxSynchronize_v2", 13000, WAIT, NONE, (CUcontext context), (context)) \
+    PTSZ(X, cuStreamSynchronize, "cuStreamSynchronize", 2000, WAIT, NONE, (CUstream stream), (stream)) \
+    PLAIN(X, cuEventSynchronize, "cuEventSynchronize", 2000, WAIT, NONE, (CUevent event), (event))
+
 #define BATON_USED_ROWS(X) \
     PLAIN(X, cuDeviceGetCount, "", 2000, USED, NONE, (int *count), (count)) \
     PLAIN(X, cuDeviceGet, "", 2000, USED, NONE, (CUdevice *device, int ordinal), (device, ordinal)) \
@@ -134,7 +141,6 @@
     PLAIN(X, cuCtxGetDevice, "", 2000, USED, NONE, (CUdevice *device), (device)) \
     PLAIN(X, cuCtxPushCurrent_v2, "", 4000, USED, NONE, (CUcontext context), (context)) \
     PLAIN(X, cuCtxPopCurrent_v2, "", 4000, USED, NONE, (CUcontext *context), (context)) \
-    PLAIN(X, cuCtxSynchronize, "", 2000, USED, NONE, (void), ()) \
     PLAIN(X, cuStreamIsCapturing, "", 10000, USED, NONE, (CUstream stream, int *status), (stream, status)) \
     PLAIN(X, cuEventCreate, "", 2000, USED, NONE, (CUevent *event, unsigned flags), (event, flags)) \
     PLAIN(X, cuEventRecord, "", 2000, USED, NONE, (CUevent event, CUstream stream), (event, stream)) \
@@ -142,7 +148,7 @@
     PLAIN(X, cuEventDestroy_v2, "", 4000, USED, NONE, (CUevent event), (event))
 /* clang-format on */
 
-#define BATON_WRAPPED_ROWS(X) BATON_GATED_ROWS(X) BATON_OWN_ROWS(X)
+#define BATON_WRAPPED_ROWS(X) BATON_GATED_ROWS(X) BATON_WAIT_ROWS(X) BATON_OWN_ROWS(X)
 #define BATON_ALL_ROWS(X) BATON_WRAPPED_ROWS(X) BATON_USED_ROWS(X)
 
 #endif

@@ -2,8 +2,8 @@
  *
  * Every few calls an event is recorded behind the work. When the calls not yet known to be finished exceed the
  * window, the submitting thread waits for the oldest event only, so that the GPU always has the rest queued. How
- * long that event took from record to completion is the backlog in time: below half the target the window doubles, above
- * the target it shrinks in proportion. A stall, such as a working set being paged in, shrinks it to a few calls and a
+ * long that event took from record to completion is the backlog in time: below half the target the window doubles,
+ * above the target it shrinks in proportion. A stall, such as a working set being paged in, shrinks it to a few calls and a
  * handful of quick ones opens it again; nothing is ever synchronised, and no result of the program's calls is touched.
  *
  * The wait is bounded: work that waits for something the program does next must not hang. While any stream captures,
@@ -62,63 +62,69 @@ void baton_window_record(struct baton_window *window, CUstream stream, unsigned 
     baton_capture_allow();
 }
 
-static void adapt(struct baton_window *window, uint64_t backlog_us)
+/* A marker's age when it is found finished is at least its backlog, and just that if the thread stood by: seen young, it
+ * allows a wider window in any case; seen old, it asks for a narrower one only when it was waited for. */
+static void adapt(struct baton_window *window, uint64_t age_us, bool waited)
 {
     uint64_t target_us = baton_settings()->window_us;
     uint64_t width = window->width;
-    if (backlog_us < target_us / 2)
+    if (age_us < target_us / 2)
         width *= 2;
-    else if (backlog_us > target_us)
-        width = width * target_us / backlog_us;
+    else if (age_us > target_us && waited)
+        width = width * target_us / age_us;
     if (width < LEAST_WIDTH)
         width = LEAST_WIDTH;
     window->width = width > GREATEST_WIDTH ? GREATEST_WIDTH : (unsigned)width;
 }
 
-/* Forgets finished markers; whether the window is still full. `waited`: their age is their backlog, because the
- * thread stood by when they finished. */
+static bool has_too_much(const struct baton_window *window)
+{
+    return window->count && (window->outstanding >= window->width || window->count == BATON_MARKERS);
+}
+
+/* Forgets finished markers; whether the window is still full. The newest one was recorded just now: nobody asks the
+ * driver about it as long as there is room. */
 static bool is_full(struct baton_window *window, bool waited)
 {
     pthread_mutex_lock(&window->mutex);
-    while (window->count) {
+    while (window->count > 1 || has_too_much(window)) {
         struct baton_marker *marker = &window->markers[window->oldest];
         if (REAL(cuEventQuery)(marker->event) == CUDA_ERROR_NOT_READY)
             break;
-        if (waited)
-            adapt(window, baton_now_us() - marker->recorded_us);
+        adapt(window, baton_now_us() - marker->recorded_us, waited);
         window->spare[window->spare_count++] = marker->event;
         window->outstanding -= marker->calls;
         window->oldest = (window->oldest + 1) % BATON_MARKERS;
         window->count--;
         waited = false;
     }
-    bool full = window->count && (window->outstanding >= window->width || window->count == BATON_MARKERS);
+    bool full = has_too_much(window);
     pthread_mutex_unlock(&window->mutex);
     return full;
 }
 
-void baton_window_throttle(struct baton_window *window)
+uint64_t baton_window_throttle(struct baton_window *window)
 {
-    uint64_t started_us = 0;
+    uint64_t started_us = 0, waited_us = 0;
     struct timespec pause = {0, 50000};
     if (!baton_settings()->window_us)
-        return;
+        return 0;
     for (unsigned turn = 0; baton_capture_try_exclude(); turn++) {
         bool full = is_full(window, turn > 0);
         baton_capture_allow();
-        if (!full)
-            return;
+        if (started_us)
+            waited_us = baton_now_us() - started_us;
+        else if (full)
+            started_us = baton_now_us();
+        if (!full || waited_us > longest_wait_us)
+            break;
         if (turn < YIELDS) {
             sched_yield();
             continue;
         }
-        uint64_t now_us = baton_now_us();
-        if (!started_us)
-            started_us = now_us;
-        else if (now_us - started_us > longest_wait_us)
-            return;
         nanosleep(&pause, NULL);
         if (pause.tv_nsec < 1000000)
             pause.tv_nsec *= 2;
     }
+    return waited_us;
 }

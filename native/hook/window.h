@@ -33,7 +33,7 @@ unsigned baton_window_batch(struct baton_window *window);
 /* Puts a marker behind the work just submitted to `stream`; it stands for `calls` calls. */
 void baton_window_record(struct baton_window *window, CUstream stream, unsigned calls);
 
-/* Waits while more than the window is outstanding. */
-void baton_window_throttle(struct baton_window *window);
+/* Waits while more than the window is outstanding; returns for how many microseconds. */
+uint64_t baton_window_throttle(struct baton_window *window);
 
 #endif

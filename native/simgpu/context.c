@@ -379,6 +379,8 @@ CUDA_API CUresult cuCtxGetLimit(size_t *value, int limit)
 CUDA_API CUresult cuCtxGetCacheConfig(int *config)
 {
     ENTER(context);
+    if (config == NULL)
+        LEAVE(CUDA_ERROR_INVALID_VALUE);
     *config = context->cache_config;
     LEAVE(CUDA_SUCCESS);
 }
@@ -393,6 +395,8 @@ CUDA_API CUresult cuCtxSetCacheConfig(int config)
 CUDA_API CUresult cuCtxGetSharedMemConfig(int *config)
 {
     ENTER(context);
+    if (config == NULL)
+        LEAVE(CUDA_ERROR_INVALID_VALUE);
     *config = context->shared_config;
     LEAVE(CUDA_SUCCESS);
 }

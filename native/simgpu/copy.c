@@ -100,11 +100,12 @@ CUresult copy_prepare(const CUDA_MEMCPY3D *asked, copy_work *copy)
     copy->depth = asked->Depth;
     copy->to_device = to.device;
     copy->from_device = from.device;
+    copy->between_cards = to.device && from.device && block_find(to_start)->card != block_find(from_start)->card;
     copy->asked = *asked;
     return CUDA_SUCCESS;
 }
 
-bool copy_from_pageable(const copy_work *copy)
+static bool copy_from_pageable(const copy_work *copy)
 {
     return !copy->from_device && block_find((uintptr_t)copy->from) == NULL;
 }

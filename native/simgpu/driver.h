@@ -65,7 +65,7 @@ typedef struct {
     char *staged; /* pageable source, already copied */
     size_t to_pitch, from_pitch, to_slice, from_slice;
     size_t width, height, depth;
-    bool to_device, from_device;
+    bool to_device, from_device, between_cards;
     CUDA_MEMCPY3D asked; /* as given, for graph nodes */
 } copy_work;
 
@@ -81,7 +81,6 @@ typedef struct ticket {
     bool done;
     uint64_t at_ns; /* modelled */
     uint32_t card;
-    struct stream *stream;
 } ticket;
 
 enum {
@@ -132,8 +131,9 @@ typedef struct op {
     work work;
     ticket *ticket; /* of a record or a wait */
     uint64_t sequence;
-    uint64_t lane_number; /* position in the lane, once submitted */
-    bool submitted, waits_for_host;
+    uint64_t lane_number; /* position in the lane, once submitted; UINT64_MAX: does not go through it */
+    uint64_t ended_ns;
+    bool finished; /* on the card; its effects are still to come */
 } op;
 
 struct stream {
@@ -147,6 +147,7 @@ struct stream {
     pthread_t thread; /* of a per-thread default stream */
     bool per_thread;
     op *first, *last, *unsubmitted;
+    uint32_t length; /* of the queue */
     uint32_t lane; /* SIMGPU_NONE: none */
     uint64_t last_end_ns, not_before_ns;
     struct capture *capture;
@@ -178,16 +179,14 @@ struct context {
     struct stream *streams;            /* the legacy stream is always among them */
     struct stream *legacy;
     struct module *modules;
-    struct pool *current_pool;
     uint32_t waiting_threads;
-    uint32_t capturing;
     uint64_t peers; /* bit per card */
     size_t limits[16];
     int cache_config, shared_config;
     struct context *next;
 };
 
-enum { BLOCK_DEVICE, BLOCK_MANAGED, BLOCK_HOST, BLOCK_REGISTERED, BLOCK_RESERVED, BLOCK_MAPPED, BLOCK_ARRAY };
+enum { BLOCK_DEVICE, BLOCK_MANAGED, BLOCK_HOST, BLOCK_REGISTERED, BLOCK_MAPPED, BLOCK_ARRAY };
 
 /* Memory by address. */
 typedef struct block {
@@ -256,7 +255,6 @@ CUresult driver_unsupported(const char *name);
 /* context.c */
 CUresult context_current(struct context **context); /* of this thread, alive */
 CUresult context_health(struct context *context);
-struct context *context_find_device(CUdevice device);
 CUresult device_check(CUdevice device);
 uint32_t device_of_card(uint32_t card);
 
@@ -264,14 +262,13 @@ uint32_t device_of_card(uint32_t card);
 CUresult stream_resolve(CUstream handle, struct context *context, struct stream **stream);
 struct stream *stream_make(struct context *context, unsigned int flags, int priority);
 CUresult stream_push(struct stream *stream, const work *item, ticket **record);
-void stream_pump(struct stream *stream);
+bool stream_pump(struct stream *stream);
 CUresult stream_wait(struct stream *stream);
 CUresult ticket_wait(struct context *context, ticket *mark);
 CUresult context_wait(struct context *context);
 void context_abandon(struct context *context);
 bool stream_idle(struct stream *stream);
 void ticket_drop(ticket *mark);
-uint64_t context_now_ns(struct context *context);
 CUresult stream_launch(struct stream *stream, const work *item); /* captures, or pushes */
 
 /* work.c: what a piece of work costs and does */
@@ -279,7 +276,6 @@ void work_describe(struct context *context, const work *item, simgpu_op *cost);
 void work_carry_out(struct stream *stream, work *item);
 void work_release(work *item);
 CUresult copy_prepare(const CUDA_MEMCPY3D *asked, copy_work *copy);
-bool copy_from_pageable(const copy_work *copy);
 
 /* memory.c; the driver's lock is held */
 block *block_find(uint64_t address);
@@ -294,7 +290,6 @@ void pages_give(void *pages, size_t bytes);
 
 /* pool.c */
 void pool_freed(struct pool *pool, uint64_t bytes);
-struct pool *pool_default(uint32_t card);
 
 /* kernels.c, module.c */
 const kernel_model *kernel_find(const char *name);

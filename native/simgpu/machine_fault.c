@@ -44,26 +44,32 @@ static void kill_contexts(simgpu_card *card, uint32_t slot, int32_t code)
     }
 }
 
-static bool is_one_of(uint32_t number, const uint8_t *list, size_t count)
+typedef struct {
+    uint8_t first, last;
+} numbers;
+
+static bool is_one_of(uint32_t number, const numbers *list, size_t count)
 {
     for (size_t index = 0; index < count; index++)
-        if (list[index] == number)
+        if (number >= list[index].first && number <= list[index].last)
             return true;
     return false;
 }
 
-/* The ones that a workload causes and that leave the card well. */
+/* The ones that end a program and leave the card well. */
 static bool is_application_xid(uint32_t number)
 {
-    static const uint8_t list[] = {8, 13, 31, 32, 43, 44, 45, 66, 67, 68, 69, 73, 109, 137, 145};
-    return is_one_of(number, list, sizeof list);
+    static const numbers list[] = {{8, 8},   {13, 13}, {31, 32}, {39, 41}, {43, 45},  {60, 60},   {68, 73},   {75, 77},
+                                   {80, 80}, {82, 86}, {88, 89}, {96, 105}, {109, 109}, {126, 135}, {139, 139}};
+    return is_one_of(number, list, sizeof list / sizeof list[0]);
 }
 
 /* Contained to one process (94), or no more than a note in the log; after any other Xid the card wants a reset. */
 static bool leaves_card_well(uint32_t number)
 {
-    static const uint8_t list[] = {37, 42, 56, 63, 65, 92, 94, 121, 154};
-    return is_one_of(number, list, sizeof list);
+    static const numbers list[] = {{37, 37},   {42, 42},   {56, 56},   {63, 63},   {65, 67},   {92, 94},  {106, 108},
+                                   {121, 121}, {137, 137}, {141, 141}, {147, 148}, {154, 154}, {157, 157}, {160, 161}};
+    return is_one_of(number, list, sizeof list / sizeof list[0]);
 }
 
 static void apply_xid(simgpu_card *card, uint32_t number, uint32_t slot)

@@ -102,7 +102,7 @@ static void default_card(simgpu_profile *card, uint32_t index)
         .memory_bytes = 16384 * SIMGPU_MIB,
         .memory_bytes_per_s = 550e9,
         .link_bytes_per_s = 11.5e9,
-        .paging_bytes_per_s = 11e9,
+        .paging_bytes_per_s = 12e9,
         .kernel_overhead_ns = 3000,
         .wave_ns = 20000,
         .time_scale = 1,

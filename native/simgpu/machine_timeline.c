@@ -362,6 +362,8 @@ uint64_t simgpu_lane_expected_ns(simgpu_card *card, uint32_t index, uint32_t ops
             work = op->kind == SIMGPU_OP_KERNEL   ? op->remaining
                    : op->kind == SIMGPU_OP_MEMORY ? op->remaining / memory_per_ns(card)
                                                   : op->remaining / link;
+        else if (op->phase == SIMGPU_PHASE_HUNG)
+            work = 1e15; /* nothing but a fault, a heal or a kill ends it */
         if (op->phase == SIMGPU_PHASE_QUEUED && op->earliest_ns > card->advanced_ns + (uint64_t)wait)
             wait = (double)(op->earliest_ns - card->advanced_ns);
         wait += work;

@@ -49,8 +49,6 @@ typedef enum {
 typedef struct nvml_device *nvmlDevice_t;
 typedef struct nvml_event_set *nvmlEventSet_t;
 
-enum { NVML_NAME_SIZE = 96, NVML_UUID_SIZE = 80, NVML_SERIAL_SIZE = 30, NVML_VERSION_SIZE = 80 };
-
 typedef struct {
     char busIdLegacy[16];
     unsigned domain, bus, device;
@@ -134,10 +132,6 @@ typedef struct {
 } nvmlMarginTemperature_v1_t;
 
 typedef struct {
-    unsigned version, fan, speed;
-} nvmlFanSpeedInfo_v1_t;
-
-typedef struct {
     unsigned version, type;
     union {
         char str[41];
@@ -153,11 +147,6 @@ typedef union {
     long long sllVal;
     int siVal;
 } nvmlValue_t;
-
-typedef struct {
-    unsigned long long timeStamp;
-    nvmlValue_t sampleValue;
-} nvmlSample_t;
 
 typedef struct {
     unsigned fieldId, scopeId;
@@ -198,5 +187,15 @@ enum { NVML_CLOCK_GRAPHICS = 0, NVML_CLOCK_SM = 1, NVML_CLOCK_MEM = 2, NVML_CLOC
 enum { NVML_FEATURE_DISABLED = 0, NVML_FEATURE_ENABLED = 1 };
 
 #define NVML_INSTANCE_NONE 0xFFFFFFFFu
+
+_Static_assert(sizeof(nvmlPciInfo_t) == 68 && sizeof(nvmlPciInfoExt_v1_t) == 64, "NVML's layout");
+_Static_assert(sizeof(nvmlMemory_t) == 24 && sizeof(nvmlMemory_v2_t) == 40, "NVML's layout");
+_Static_assert(sizeof(nvmlProcessInfo_v1_t) == 16 && sizeof(nvmlProcessInfo_v2_t) == 24, "NVML's layout");
+_Static_assert(sizeof(nvmlProcessDetail_v1_t) == 32 && sizeof(nvmlProcessDetailList_v1_t) == 24, "NVML's layout");
+_Static_assert(sizeof(nvmlProcessUtilizationSample_t) == 32, "NVML's layout");
+_Static_assert(sizeof(nvmlProcessUtilizationInfo_v1_t) == 40, "NVML's layout");
+_Static_assert(sizeof(nvmlProcessesUtilizationInfo_v1_t) == 24, "NVML's layout");
+_Static_assert(sizeof(nvmlFieldValue_t) == 40 && sizeof(nvmlEventData_t) == 32, "NVML's layout");
+_Static_assert(sizeof(nvmlUUID_v1_t) == 52 && sizeof(nvmlTemperature_v1_t) == 12, "NVML's layout");
 
 #endif

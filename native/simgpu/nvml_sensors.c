@@ -31,7 +31,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t 
 {
     NEED(memory);
     WITH_CARD(device, card, memory->total = card->profile.memory_bytes;
-              memory->used = card->device_bytes + card->resident_bytes; memory->free = memory->total - memory->used);
+              memory->used = card->device_bytes + card->resident_bytes; memory->free = simgpu_card_free_bytes(card));
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
@@ -276,11 +276,17 @@ NVML_API nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t device, unsigned type, uns
 NVML_API nvmlReturn_t nvmlDeviceGetSupportedMemoryClocks(nvmlDevice_t device, unsigned *count, unsigned *clocks)
 {
     NEED(count);
-    unsigned room = *count;
+    simgpu_card *card;
+    nvmlReturn_t result = card_enter(device, &card);
+    if (result != NVML_SUCCESS)
+        return result;
+    unsigned only = card->profile.memory_clock_mhz, room = *count;
+    card_leave(card);
     *count = 1;
     if (clocks == NULL || room < 1)
         return NVML_ERROR_INSUFFICIENT_SIZE;
-    WITH_CARD(device, card, clocks[0] = card->profile.memory_clock_mhz);
+    clocks[0] = only;
+    return NVML_SUCCESS;
 }
 
 NVML_API nvmlReturn_t nvmlDeviceGetSupportedGraphicsClocks(nvmlDevice_t device, unsigned memory_mhz, unsigned *count,

@@ -190,6 +190,17 @@ NVML_API const char *baton_simgpu_directory(void)
     return machine.directory;
 }
 
+/* Modelled seconds per real second of a card: who relates what NVML says to a clock needs it. */
+NVML_API double baton_simgpu_time_scale(nvmlDevice_t device)
+{
+    simgpu_card *card;
+    if (card_enter(device, &card) != NVML_SUCCESS)
+        return 1.0;
+    double scale = card->profile.time_scale;
+    card_leave(card);
+    return scale;
+}
+
 NVML_API nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned length)
 {
     nvmlReturn_t result = session_enter();

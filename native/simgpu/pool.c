@@ -32,7 +32,7 @@ static struct pool *pool_make(uint32_t card)
     return pool;
 }
 
-struct pool *pool_default(uint32_t card)
+static struct pool *pool_default(uint32_t card)
 {
     if (driver.default_pool[card] == NULL)
         driver.default_pool[card] = pool_make(card);

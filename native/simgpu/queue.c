@@ -11,6 +11,8 @@
 #include <time.h>
 
 #define LONGEST_SLEEP_NS 50000000ULL /* a fault, a dead neighbour or a stopped machine is noticed within this */
+#define LONGEST_QUEUE 1024           /* a launch into a longer one waits, as with the real driver */
+#define BATCH 64                     /* pieces of work retired at a time */
 #define SHORTEST_SLEEP_NS 60000ULL   /* below this a sleep costs more than it saves: yield instead */
 
 void ticket_drop(ticket *mark)
@@ -19,19 +21,41 @@ void ticket_drop(ticket *mark)
         free(mark);
 }
 
+static void give_lane(struct stream *stream)
+{
+    if (stream->lane == SIMGPU_NONE)
+        return;
+    simgpu_card *card = simgpu_card_lock(&driver.machine, stream->context->card);
+    simgpu_lane_give(card, stream->lane);
+    simgpu_card_unlock(&driver.machine, card);
+    stream->lane = SIMGPU_NONE;
+}
+
+/* A stream's structure is never freed while the context lives, because somebody may be walking over it: a destroyed one
+ * that has come to rest is used again. */
 struct stream *stream_make(struct context *context, unsigned int flags, int priority)
 {
-    struct stream *stream = calloc(1, sizeof *stream);
-    if (stream == NULL)
-        return NULL;
+    struct stream *stream = context->streams;
+    while (stream != NULL && !(stream->destroyed && stream->first == NULL && !stream->retiring && stream->capture == NULL))
+        stream = stream->next;
+    if (stream == NULL) {
+        stream = calloc(1, sizeof *stream);
+        if (stream == NULL)
+            return NULL;
+        stream->next = context->streams;
+        context->streams = stream;
+    } else {
+        struct stream *next = stream->next;
+        give_lane(stream);
+        memset(stream, 0, sizeof *stream);
+        stream->next = next;
+    }
     stream->magic = MAGIC_STREAM;
     stream->context = context;
     stream->flags = flags;
     stream->priority = priority < -5 ? -5 : priority > 0 ? 0 : priority;
     stream->id = ++driver.next_id;
     stream->lane = SIMGPU_NONE;
-    stream->next = context->streams;
-    context->streams = stream;
     return stream;
 }
 
@@ -67,11 +91,6 @@ bool stream_idle(struct stream *stream)
     return stream->first == NULL;
 }
 
-uint64_t context_now_ns(struct context *context)
-{
-    return simgpu_modelled_ns(&driver.machine, driver_card(context->card), simgpu_real_ns());
-}
-
 /* The legacy stream and the blocking streams of a context wait for each other's earlier work. */
 static bool barrier_open(const struct stream *stream, const op *item)
 {
@@ -100,12 +119,12 @@ static void submit(struct stream *stream)
                 break;
             if (item->ticket->card == stream->context->card && item->ticket->at_ns > stream->not_before_ns)
                 stream->not_before_ns = item->ticket->at_ns;
-            item->submitted = true;
+            item->finished = true;
             item->lane_number = UINT64_MAX;
             continue;
         }
         if (item->work.kind == WORK_HOST) {
-            item->submitted = stream->first == item; /* runs when everything before it is retired */
+            item->finished = stream->first == item; /* runs when everything before it is retired */
             item->lane_number = UINT64_MAX;
             break;
         }
@@ -118,7 +137,6 @@ static void submit(struct stream *stream)
         cost.earliest_ns = stream->not_before_ns;
         if (stream->lane == SIMGPU_NONE || !simgpu_lane_submit(card, stream->lane, &cost))
             break;
-        item->submitted = true;
         item->lane_number = card->lanes[stream->lane].tail - 1;
     }
     if (card != NULL)
@@ -128,6 +146,7 @@ static void submit(struct stream *stream)
 static void drop_first(struct stream *stream)
 {
     op *item = stream->first;
+    stream->length--;
     stream->first = item->next;
     if (stream->first == NULL)
         stream->last = NULL;
@@ -138,76 +157,69 @@ static void drop_first(struct stream *stream)
     free(item);
 }
 
-static void give_lane(struct stream *stream)
+/* Learns what the card has finished. Times are kept with the work, because the ring will be used again. */
+static void collect(struct stream *stream)
 {
     if (stream->lane == SIMGPU_NONE)
         return;
     simgpu_card *card = simgpu_card_lock(&driver.machine, stream->context->card);
-    simgpu_lane_give(card, stream->lane);
-    simgpu_card_unlock(&driver.machine, card);
-    stream->lane = SIMGPU_NONE;
-}
-
-/* How far the card has come with the stream's lane; the times of ends are kept before the ring reuses them. */
-static uint64_t lane_done(struct stream *stream, uint64_t *ends, uint64_t *first_end)
-{
-    if (stream->lane == SIMGPU_NONE)
-        return 0;
-    simgpu_card *card = simgpu_card_lock(&driver.machine, stream->context->card);
     simgpu_lane *lane = &card->lanes[stream->lane];
-    *first_end = lane->head;
-    for (uint64_t number = lane->head; number < lane->run; number++)
-        ends[number - lane->head] = lane->ops[number % SIMGPU_RING].ended_ns;
+    for (op *item = stream->first; item != stream->unsubmitted; item = item->next)
+        if (item->lane_number >= lane->head && item->lane_number < lane->run) {
+            item->ended_ns = lane->ops[item->lane_number % SIMGPU_RING].ended_ns;
+            item->finished = true;
+        }
     lane->head = lane->run;
-    uint64_t done = lane->run;
     simgpu_card_unlock(&driver.machine, card);
-    return done;
 }
 
-static bool finished(const op *item, uint64_t done)
+static void retire_first(struct stream *stream)
 {
-    return item->submitted && (item->lane_number == UINT64_MAX || item->lane_number < done);
+    op *item = stream->first;
+    if (item->lane_number != UINT64_MAX)
+        stream->last_end_ns = item->ended_ns;
+    else if (item->work.kind == WORK_HOST)
+        stream->not_before_ns = 0; /* what follows starts when the function has returned: now */
+    if (item->work.kind == WORK_RECORD) {
+        item->ticket->at_ns = stream->last_end_ns;
+        item->ticket->done = true;
+    }
+    drop_first(stream);
 }
 
 /* Carries out what the card has finished. Effects happen with the driver unlocked; the stream is marked so that
  * nobody else takes the same work, and the work stays in the queue so that the stream does not look idle. */
-void stream_pump(struct stream *stream)
+bool stream_pump(struct stream *stream)
 {
+    bool progress = false;
     if (stream->retiring || stream->first == NULL)
-        return;
+        return false;
     for (;;) {
-        uint64_t ends[SIMGPU_RING], first_end = 0;
+        op *batch[BATCH];
+        size_t count = 0;
         submit(stream);
-        uint64_t done = lane_done(stream, ends, &first_end);
-        if (stream->first == NULL || !finished(stream->first, done))
+        collect(stream);
+        for (op *item = stream->first; item != NULL && count < BATCH && item->finished; item = item->next) {
+            if (item->work.kind == WORK_HOST && count > 0)
+                break;
+            batch[count++] = item;
+        }
+        if (count == 0)
             break;
-        op *until = stream->first, *item;
-        while (until != NULL && finished(until, done) && (until == stream->first || until->work.kind != WORK_HOST))
-            until = until->next;
         stream->retiring = true;
         driver_unlock();
-        for (item = stream->first; item != until; item = item->next)
-            work_carry_out(stream, &item->work);
+        for (size_t index = 0; index < count; index++)
+            work_carry_out(stream, &batch[index]->work);
         driver_lock();
         stream->retiring = false;
-        while (stream->first != until) {
-            item = stream->first;
-            if (item->lane_number == UINT64_MAX) {
-                if (item->work.kind == WORK_HOST)
-                    stream->not_before_ns = 0;
-            } else {
-                stream->last_end_ns = ends[item->lane_number - first_end];
-            }
-            if (item->work.kind == WORK_RECORD) {
-                item->ticket->at_ns = stream->last_end_ns;
-                item->ticket->done = true;
-            }
-            drop_first(stream);
-        }
+        for (size_t index = 0; index < count; index++)
+            retire_first(stream);
+        progress = true;
         pthread_cond_broadcast(&driver.changed);
     }
     if (stream->first == NULL)
         give_lane(stream);
+    return progress;
 }
 
 /* A dead context's work ends at once, without its effects; whoever waits for it learns of the error. */
@@ -227,18 +239,39 @@ void context_abandon(struct context *context)
     pthread_cond_broadcast(&driver.changed);
 }
 
-static void context_pump(struct context *context)
+/* Until nothing moves: what one stream has finished may be what another waits for. */
+static bool context_pump(struct context *context)
 {
-    if (context_health(context) != CUDA_SUCCESS) {
-        context_abandon(context);
-        return;
+    bool progress = false;
+    for (bool again = true; again; progress |= again) {
+        again = false;
+        if (context_health(context) != CUDA_SUCCESS) {
+            context_abandon(context);
+            return progress;
+        }
+        for (struct stream *stream = context->streams; stream != NULL; stream = stream->next)
+            again |= stream_pump(stream);
     }
-    for (struct stream *stream = context->streams; stream != NULL; stream = stream->next)
-        stream_pump(stream);
+    return progress;
+}
+
+/* How much of a stream's submitted work to let pass before looking again. Work that only waits for its turn in the ring
+ * can be fetched in batches; what somebody waits for cannot. */
+static uint32_t batch_of(const struct stream *stream, const simgpu_lane *lane, const ticket *mark, bool blocked)
+{
+    for (const op *item = stream->first; mark != NULL && item != NULL; item = item->next)
+        if (item == stream->unsubmitted)
+            break;
+        else if (item->ticket == mark && item->work.kind == WORK_RECORD)
+            return item->lane_number >= lane->run ? (uint32_t)(item->lane_number + 1 - lane->run) : 1;
+    if (!blocked)
+        return SIMGPU_RING;
+    bool ring_full = stream->unsubmitted != NULL && lane->tail - lane->head == SIMGPU_RING;
+    return ring_full ? SIMGPU_RING / 2 : 1;
 }
 
 /* When to look at the context's streams again; UINT64_MAX when it has no work. */
-static uint64_t context_next_look(struct context *context)
+static uint64_t context_next_look(struct context *context, const ticket *mark)
 {
     uint64_t earliest = UINT64_MAX, now = simgpu_real_ns();
     bool blocked = false;
@@ -251,9 +284,8 @@ static uint64_t context_next_look(struct context *context)
         if (stream->retiring)
             look = UINT64_MAX; /* whoever retires goes on by itself */
         else if (stream->lane != SIMGPU_NONE) {
-            /* Work that only waits for its turn in the ring can be fetched in batches; work that others wait for not. */
-            uint32_t batch = !blocked ? SIMGPU_RING : stream->unsubmitted != NULL && stream->unsubmitted->work.kind == WORK_KERNEL ? SIMGPU_RING / 2 : 1;
             simgpu_card *card = simgpu_card_lock(&driver.machine, context->card);
+            uint32_t batch = batch_of(stream, &card->lanes[stream->lane], mark, blocked);
             uint64_t expected = simgpu_lane_expected_ns(card, stream->lane, batch);
             uint64_t real = simgpu_real_of(&driver.machine, card, expected);
             simgpu_card_unlock(&driver.machine, card);
@@ -292,8 +324,9 @@ static void *executor(void *unused)
         for (struct context *context = driver.contexts; context != NULL; context = context->next) {
             if (context->destroyed || context->waiting_threads > 0)
                 continue;
-            context_pump(context);
-            uint64_t look = context_next_look(context);
+            if (context_pump(context))
+                earliest = 0; /* another context may have waited for it */
+            uint64_t look = context_next_look(context, NULL);
             earliest = look < earliest ? look : earliest;
         }
         driver.executor_until_ns = earliest;
@@ -325,8 +358,15 @@ static bool executor_start(void)
     return driver.executor_running;
 }
 
+static CUresult wait_for_room(struct stream *stream);
+
 CUresult stream_push(struct stream *stream, const work *item, ticket **record)
 {
+    if (stream->length >= LONGEST_QUEUE) {
+        CUresult result = wait_for_room(stream);
+        if (result != CUDA_SUCCESS)
+            return result;
+    }
     op *fresh = calloc(1, sizeof *fresh);
     if (fresh == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -351,9 +391,11 @@ CUresult stream_push(struct stream *stream, const work *item, ticket **record)
     else
         stream->first = fresh;
     stream->last = fresh;
-    if (stream->unsubmitted == NULL)
+    stream->length++;
+    if (stream->unsubmitted == NULL) { /* else something before it is held back already */
         stream->unsubmitted = fresh;
-    submit(stream);
+        submit(stream);
+    }
     if (was_idle && driver.executor_until_ns > 0)
         pthread_cond_signal(&driver.wake);
     return executor_start() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
@@ -367,16 +409,31 @@ static bool streams_passed(struct context *context, const struct stream *only, u
     return true;
 }
 
-static CUresult wait_for(struct context *context, const struct stream *only, const ticket *mark)
+/* What a thread waits for: a mark, room in a stream, a stream, or (nothing named) the whole context. */
+typedef struct {
+    const ticket *mark;
+    const struct stream *room, *stream;
+} goal;
+
+static bool reached(struct context *context, const goal *wanted, uint64_t sequence)
+{
+    if (wanted->mark != NULL)
+        return wanted->mark->done;
+    if (wanted->room != NULL)
+        return wanted->room->length < LONGEST_QUEUE;
+    return streams_passed(context, wanted->stream, sequence);
+}
+
+static CUresult wait_for(struct context *context, goal wanted)
 {
     uint64_t sequence = driver.sequence;
     context->waiting_threads++;
     for (;;) {
         context_pump(context);
-        if (mark != NULL ? mark->done : streams_passed(context, only, sequence))
+        if (reached(context, &wanted, sequence))
             break;
         simgpu_reap_sometimes(&driver.machine);
-        uint64_t look = context_next_look(context);
+        uint64_t look = context_next_look(context, wanted.mark);
         sleep_until(&driver.changed, look == UINT64_MAX ? simgpu_real_ns() + LONGEST_SLEEP_NS : look);
     }
     if (--context->waiting_threads == 0 && driver.executor_until_ns > 0)
@@ -390,20 +447,25 @@ static CUresult wait_for(struct context *context, const struct stream *only, con
 
 CUresult stream_wait(struct stream *stream)
 {
-    return wait_for(stream->context, stream, NULL);
+    return wait_for(stream->context, (goal){.stream = stream});
 }
 
 CUresult context_wait(struct context *context)
 {
-    return wait_for(context, NULL, NULL);
+    return wait_for(context, (goal){0});
 }
 
 CUresult ticket_wait(struct context *context, ticket *mark)
 {
     atomic_fetch_add(&mark->references, 1);
-    CUresult result = wait_for(context, NULL, mark);
+    CUresult result = wait_for(context, (goal){.mark = mark});
     ticket_drop(mark);
     return result;
+}
+
+static CUresult wait_for_room(struct stream *stream)
+{
+    return wait_for(stream->context, (goal){.room = stream});
 }
 
 CUresult stream_launch(struct stream *stream, const work *item)

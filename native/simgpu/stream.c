@@ -66,6 +66,8 @@ CUDA_API CUresult cuStreamGetPriority(CUstream handle, int *priority)
     ENTER(context);
     struct stream *stream;
     CUresult result = stream_resolve(handle, context, &stream);
+    if (result == CUDA_SUCCESS && priority == NULL)
+        result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
         *priority = stream->priority;
     LEAVE(result);
@@ -76,6 +78,8 @@ CUDA_API CUresult cuStreamGetFlags(CUstream handle, unsigned int *flags)
     ENTER(context);
     struct stream *stream;
     CUresult result = stream_resolve(handle, context, &stream);
+    if (result == CUDA_SUCCESS && flags == NULL)
+        result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
         *flags = stream->flags;
     LEAVE(result);
@@ -86,6 +90,8 @@ CUDA_API CUresult cuStreamGetId(CUstream handle, unsigned long long *id)
     ENTER(context);
     struct stream *stream;
     CUresult result = stream_resolve(handle, context, &stream);
+    if (result == CUDA_SUCCESS && id == NULL)
+        result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
         *id = stream->id;
     LEAVE(result);
@@ -96,6 +102,8 @@ CUDA_API CUresult cuStreamGetCtx(CUstream handle, CUcontext *owner)
     ENTER(context);
     struct stream *stream;
     CUresult result = stream_resolve(handle, context, &stream);
+    if (result == CUDA_SUCCESS && owner == NULL)
+        result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
         *owner = stream->context;
     LEAVE(result);
@@ -113,6 +121,8 @@ CUDA_API CUresult cuStreamGetDevice(CUstream handle, CUdevice *device)
     ENTER(context);
     struct stream *stream;
     CUresult result = stream_resolve(handle, context, &stream);
+    if (result == CUDA_SUCCESS && device == NULL)
+        result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
         *device = (CUdevice)device_of_card(stream->context->card);
     LEAVE(result);
@@ -137,6 +147,35 @@ CUDA_API CUresult cuStreamAttachMemAsync(CUstream handle, CUdeviceptr address, s
     ENTER(context);
     struct stream *stream;
     LEAVE(stream_resolve(handle, context, &stream));
+}
+
+/* Cache and scheduling hints: accepted, without effect on the model. */
+CUDA_API CUresult cuStreamSetAttribute(CUstream handle, int attribute, const void *value)
+{
+    ENTER(context);
+    struct stream *stream;
+    CUresult result = stream_resolve(handle, context, &stream);
+    LEAVE(result == CUDA_SUCCESS && value == NULL ? CUDA_ERROR_INVALID_VALUE : result);
+}
+
+CUDA_API CUresult cuStreamGetAttribute(CUstream handle, int attribute, void *value)
+{
+    ENTER(context);
+    struct stream *stream;
+    CUresult result = stream_resolve(handle, context, &stream);
+    if (result == CUDA_SUCCESS && value == NULL)
+        result = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        memset(value, 0, 64);
+    LEAVE(result);
+}
+
+CUDA_API CUresult cuStreamCopyAttributes(CUstream to, CUstream from)
+{
+    ENTER(context);
+    struct stream *stream;
+    CUresult result = stream_resolve(to, context, &stream);
+    LEAVE(result == CUDA_SUCCESS ? stream_resolve(from, context, &stream) : result);
 }
 
 static CUresult write_value(CUstream handle, CUdeviceptr address, uint64_t value, unsigned int bytes)
@@ -325,3 +364,6 @@ PER_THREAD(_ptsz, cuStreamWriteValue32_v2, (CUstream s, CUdeviceptr a, uint32_t 
 PER_THREAD(_ptsz, cuStreamWriteValue64_v2, (CUstream s, CUdeviceptr a, uint64_t v, unsigned int f), (s, a, v, f))
 PER_THREAD(_ptsz, cuEventRecord, (CUevent e, CUstream s), (e, s))
 PER_THREAD(_ptsz, cuEventRecordWithFlags, (CUevent e, CUstream s, unsigned int f), (e, s, f))
+PER_THREAD(_ptsz, cuStreamSetAttribute, (CUstream s, int a, const void *v), (s, a, v))
+PER_THREAD(_ptsz, cuStreamGetAttribute, (CUstream s, int a, void *v), (s, a, v))
+PER_THREAD(_ptsz, cuStreamCopyAttributes, (CUstream t, CUstream f), (t, f))

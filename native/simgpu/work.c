@@ -77,9 +77,10 @@ static void describe_copy(struct context *context, const copy_work *copy, simgpu
         cost->range_count +=
             memory_ranges((uintptr_t)copy->from, from_reach, context->card, &cost->ranges[cost->range_count]);
     cost->touch = cost->range_count ? SIMGPU_TOUCH_RANGES : SIMGPU_TOUCH_NONE;
-    cost->kind = copy->to_device == copy->from_device ? SIMGPU_OP_MEMORY
-                 : copy->to_device                    ? SIMGPU_OP_COPY_IN
-                                                      : SIMGPU_OP_COPY_OUT;
+    if (copy->to_device == copy->from_device && !copy->between_cards)
+        cost->kind = SIMGPU_OP_MEMORY;
+    else
+        cost->kind = copy->to_device ? SIMGPU_OP_COPY_IN : SIMGPU_OP_COPY_OUT;
     if (cost->kind == SIMGPU_OP_MEMORY)
         cost->bytes *= 2; /* read and written */
 }

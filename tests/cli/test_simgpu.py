@@ -87,6 +87,17 @@ def test_starting_another_shape_names_the_one_that_runs(two_t4: Path, other: lis
     )
 
 
+def test_of_many_that_start_at_once_one_makes_the_machine(tmp_path: Path) -> None:
+    environment = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "BATON_SIMGPU_DIR": str(tmp_path)}
+    command = [sys.executable, "-m", "baton.cli.main", "simgpu", *TWO_T4]
+    starters = [
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment, text=True)
+        for _ in range(4)
+    ]
+    told = sorted(starter.communicate()[1].rpartition(", ")[2] for starter in starters)
+    assert told == ["already running\n"] * 3 + ["started\n"]
+
+
 def test_cards_keep_their_identity_over_a_restart(two_t4: Path) -> None:
     before = uuids(two_t4)
     succeeds(two_t4, "stop")
@@ -167,7 +178,7 @@ def test_stop_is_refused_while_a_process_uses_the_machine(two_t4: Path) -> None:
         assert line(program) == "here"
         told = fails(two_t4, "stop", code=1)
         assert told.startswith(f"baton: process {program.pid} (python")
-        assert told.endswith("end it first, or stop with --force and its cards are lost\n")
+        assert told.endswith("end them first, or stop with --force: they then find their cards lost\n")
         assert told.count("\n") == 1
         succeeds(two_t4, "stop", "--force")
     fails(two_t4, "status", code=3)

@@ -23,17 +23,16 @@ def whole_bed(needs_kubelets: None) -> Iterator[Bed]:
         yield bed
 
 
-def run_jobs(bed: Bed, namespace: str) -> None:
-    """A job on the real node and one on the KWOK node, through every component there is."""
-    for node, annotations in (("node-1", {}), ("kwok-0", {OUTCOME: "succeed"})):
-        body = pod("unused", ["true"], annotations=annotations, nodeSelector={"kubernetes.io/hostname": node})
-        template = {"metadata": {"annotations": annotations}, "spec": body["spec"]}
-        job = {"metadata": {"name": f"on-{node}"}, "spec": {"template": template}}
-        path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
-        bed.wait_for(lambda path=path, job=job: bool(bed.api.create(path, job)), "the job to be accepted")  # type: ignore[misc]
-    for name in ("on-node-1", "on-kwok-0"):
-        path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
-        bed.wait_for(lambda path=path: bed.api.get(path)["status"].get("succeeded") == 1, f"job {name} to finish", 120)  # type: ignore[misc]
+def run_job(bed: Bed, namespace: str, node: str, annotations: dict[str, str]) -> None:
+    """A job on one node, from its creation to its end."""
+    jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    spec = pod("unused", ["true"], nodeSelector={"kubernetes.io/hostname": node})["spec"]
+    template = {"metadata": {"annotations": annotations}, "spec": spec}
+    job = {"metadata": {"name": f"on-{node}"}, "spec": {"template": template}}
+    bed.wait_for(lambda: bool(bed.api.create(jobs, job)), f"the job on {node} to be accepted")
+    bed.wait_for(
+        lambda: bed.api.get(f"{jobs}/on-{node}")["status"].get("succeeded") == 1, f"the job on {node} to finish", 120
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,7 +56,8 @@ def test_a_killed_component_is_restarted_and_the_bed_recovers(whole_bed: Bed, na
     component.start()
     component.wait_ready()
     with whole_bed.namespace() as namespace:
-        run_jobs(whole_bed, namespace)
+        run_job(whole_bed, namespace, "node-1", {})
+        run_job(whole_bed, namespace, "kwok-0", {OUTCOME: "succeed"})
 
 
 def test_a_frozen_scheduler_schedules_nothing_until_it_goes_on(whole_bed: Bed) -> None:

@@ -16,6 +16,7 @@ from testbed import state
 from testbed.bed import Bed, BedOptions
 from testbed.errors import BedError
 from testbed.processes import wait_until
+from testbed.programs import kubernetes, locate
 from testbed.state import BedRecord
 from testbed.teardown import collect_garbage, leftovers
 from tests.cluster.manifests import pod
@@ -153,8 +154,11 @@ def test_kill_9_of_the_test_process_leaves_nothing(needs_kubelets: None, owned_b
     assert mounts() - before == set()
     assert bed.record.id not in Path("/proc/net/unix").read_text()
     assert not any(bed.record.id in line for line in command_lines())
-    routes = subprocess.run(["ip", "route"], capture_output=True, text=True, check=True).stdout
-    assert f"10.{128 + bed.record.slot}." not in routes
+    network = subprocess.run("ip route; ip link; ip netns", shell=True, capture_output=True, text=True).stdout
+    assert f"10.{128 + bed.record.slot}." not in network
+    assert bed.record.id not in network
+    cgroups = subprocess.run(["find", "/sys/fs/cgroup", "-name", f"*{bed.record.id}*"], capture_output=True, text=True)
+    assert cgroups.stdout == ""
 
 
 def test_kill_9_while_the_bed_is_starting_leaves_nothing(
@@ -214,7 +218,7 @@ def test_a_bed_from_the_shell_stays_until_down(tmp_path: Path) -> None:
     def shell(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([sys.executable, "-m", "testbed", *words], capture_output=True, text=True, cwd=ROOT)
 
-    started = shell("up", "--name", name, "--kwok-nodes", "3", "--scheduler")
+    started = shell("up", "--name", name, "--kwok-nodes", "2", "--kwok-resource", "nvidia.com/gpu=8")
     try:
         assert started.returncode == 0, started.stderr
         again = shell("up", "--name", name)
@@ -225,7 +229,16 @@ def test_a_bed_from_the_shell_stays_until_down(tmp_path: Path) -> None:
         (row,) = [row for row in json.loads(shell("status", "-o", "json").stdout) if row["name"] == name]
         assert (row["state"], row["owner"]) == ("up", "nobody (until down)")
         kubeconfig = shell("kubeconfig", "--name", name).stdout.strip()
-        assert "bed" in Path(kubeconfig).read_text()
+        words = [
+            "kubectl",
+            f"--kubeconfig={kubeconfig}",
+            "get",
+            "nodes",
+            "-o",
+            "jsonpath={.items[*].status.allocatable.nvidia\\.com/gpu}",
+        ]
+        words[0] = str(locate(kubernetes()) / "kubectl")
+        assert subprocess.run(words, capture_output=True, text=True).stdout == "8 8"
     finally:
         ended = shell("down", "--name", name)
     assert (ended.returncode, ended.stderr) == (0, "")

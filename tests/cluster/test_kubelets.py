@@ -109,6 +109,7 @@ def test_a_program_of_ours_runs_inside_a_node_as_a_daemon_would(kubelet_bed: Bed
     assert node.run(["hostname"]).stdout == "node-1\n"
     addresses = json.loads(node.run(["ip", "-j", "addr", "show", "eth0"]).stdout)
     assert node.address in [found["local"] for found in addresses[0]["addr_info"]]
+    assert node.path("/var/lib/kubelet/device-plugins/kubelet.sock").is_socket()
     node.run(["touch", "/var/lib/kubelet/made-inside"])
     assert node.path("/var/lib/kubelet/made-inside").exists()
     assert kubelet_bed.nodes["node-2"].run(["test", "-e", "/var/lib/kubelet/made-inside"], check=False).returncode == 1

@@ -82,3 +82,15 @@ def test_a_thousand_nodes_are_ready_within_a_minute(new_bed: Callable[[BedOption
     names = bed.add_kwok_nodes(1000, resources={GPU: 8}, timeout_s=60.0)
     assert bed.ready_nodes() == set(names)
     assert len(names) == 1000
+
+
+def test_a_scheduler_runs_with_the_given_configuration_and_without_a_controller_manager(
+    new_bed: Callable[[BedOptions], Bed],
+) -> None:
+    profiles = [{"schedulerName": "packer", "plugins": {"score": {"disabled": [{"name": "*"}]}}}]
+    bed = new_bed(BedOptions(kwok_nodes=2, scheduler=True, scheduler_config={"profiles": profiles}))
+    with bed.namespace() as namespace:
+        create(bed, namespace, "known", schedulerName="packer")
+        create(bed, namespace, "unknown", schedulerName="default-scheduler")
+        bed.wait_for_pod(namespace, "known", "Running")
+        assert "nodeName" not in bed.pod(namespace, "unknown")["spec"]

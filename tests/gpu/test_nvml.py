@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from baton.gpu import simulated
 from baton.gpu.cards import Card, CardEvent, CardHealth, Sample, Severity
 from tests.gpu import machines
-from tests.gpu.machines import Machine, line, tell
+from tests.gpu.machines import Machine, line, running, tell
 
 PRELUDE = """
 import msgspec, sys
@@ -130,6 +131,35 @@ def test_health_and_events_follow_a_card_through_loss_and_healing(machine: Machi
         assert [state.reason for state in health()] == ["", "the driver asks for a reset of this GPU"]
         assert program.stdin is not None
         program.stdin.close()
+
+
+def test_a_driver_that_goes_away_is_told_once_and_found_again_when_it_is_back(machine: Machine) -> None:
+    program = machine.start_program(
+        PRELUDE
+        + textwrap.dedent("""
+        source = NvmlSource()
+        source.events(0)
+        answer("ready")
+        sys.stdin.readline()
+        answer(source.events(0.01))
+        answer(source.events(0.01))
+        answer([state.healthy for state in source.health()])
+        sys.stdin.readline()
+        source.close()
+        answer(len(NvmlSource().cards()))
+    """)
+    )
+    with running(program):
+        assert line(program) == "ready"
+        simulated.stop(machine.directory, force=True)
+        tell(program)
+        (event,) = msgspec.convert(line(program), list[CardEvent])
+        assert (event.card, event.severity) == (None, Severity.FATAL)
+        assert line(program) == []
+        assert line(program) == [False, False]
+        machines.make(machine.directory, "t4")
+        tell(program)
+        assert line(program) == 1
 
 
 def test_a_card_that_was_never_seen_is_counted_as_silent(machine: Machine) -> None:

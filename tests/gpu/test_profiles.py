@@ -1,8 +1,14 @@
 """A profile file is either usable or answered with everything that is wrong with it."""
 
+import contextlib
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from baton.errors import UsageError
 from baton.gpu import profiles
@@ -92,11 +98,17 @@ def test_a_capability_may_be_written_without_quotes() -> None:
     [
         ("[1", "the profile mine.yaml is not YAML: line 1: "),
         ("just text", "the profile mine.yaml must be a mapping of fields, as in `extends: a100-80`"),
+        ("extends: h100\npower: &p {idle_w: *p}", "the profile mine.yaml refers to itself with an anchor"),
         ("", "the profile mine.yaml must be a mapping of fields, as in `extends: a100-80`"),
     ],
 )
 def test_what_is_no_mapping_is_one_sentence(text: str, told: str) -> None:
     assert complaint(text)[0].startswith(told)
+
+
+def test_a_model_cannot_smuggle_in_other_settings() -> None:
+    told = complaint('extends: h100\nmodel: "H100\\n0.memory_bytes=1"\n')
+    assert told[1].endswith("expected 1 to 63 printable ASCII characters")
 
 
 def test_an_unknown_name_gets_a_hint() -> None:
@@ -107,3 +119,33 @@ def test_an_unknown_name_gets_a_hint() -> None:
 def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match=r"gone\.yaml cannot be read: No such file or directory"):
         profiles.find(str(tmp_path / "gone.yaml"))
+
+
+FIELDS = st.sampled_from([field.name for field in msgspec.structs.fields(profiles.Profile)])
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.dates()
+    | st.sampled_from(["tesla", "8.9", "1.0", 8.9]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(FIELDS | st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+DOCUMENTS = st.dictionaries(FIELDS | st.just("extends") | st.integers() | st.text(max_size=6), VALUES, max_size=6)
+
+
+@given(DOCUMENTS, st.sampled_from(["h100", "t4", None]))
+def test_any_document_is_a_profile_or_one_error(document: dict[Any, Any], base: str | None) -> None:
+    if base is not None:
+        document = {"extends": base, **document}
+    with contextlib.suppress(ProfileError):
+        profile = parse(yaml.safe_dump(document, allow_unicode=True))
+        assert profile.memory_mib > 0
+
+
+@given(st.text(max_size=60) | st.binary(max_size=40).map(lambda raw: raw.decode("latin-1")))
+def test_any_text_is_a_profile_or_one_error(text: str) -> None:
+    with contextlib.suppress(ProfileError):
+        parse(text)

@@ -11,7 +11,7 @@ from pathlib import Path
 from baton.lock import wire
 from baton.lock.wire import Kind
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 
 
 @dataclass
@@ -21,12 +21,11 @@ class Client:
     connection: socket.socket
     frames: "queue.Queue[wire.Frame]" = field(default_factory=queue.Queue)
     gone: threading.Event = field(default_factory=threading.Event)
+    registration: wire.Frame = wire.Frame(0)  # noqa: RUF009  # immutable
 
     @property
     def gpu(self) -> bytes:
-        return self._register.data[:16]
-
-    _register: wire.Frame = field(default_factory=lambda: wire.Frame(0))
+        return self.registration.data[:16]
 
     def expect(self, kind: Kind, timeout_s: float = PATIENCE_S) -> wire.Frame:
         """The next frame other than REPORT, which must be of this kind."""
@@ -38,7 +37,7 @@ class Client:
         while True:
             frame = self.frames.get(timeout=timeout_s)
             if frame.kind == Kind.REGISTER:
-                self._register = frame
+                self.registration = frame
             if frame.kind != Kind.REPORT:
                 return frame
 
@@ -118,9 +117,14 @@ class Daemon:
     def client(self, timeout_s: float = PATIENCE_S) -> Client:
         return self.clients.get(timeout=timeout_s)
 
-    def serve(self, work: Callable[[Client], None]) -> None:
-        """Serve the next client in the background."""
-        self._run(lambda: work(self.client()))
+    def serve(self, work: Callable[[Client], object]) -> None:
+        """Serve the next client in the background, should one come."""
+
+        def body() -> None:
+            with contextlib.suppress(queue.Empty):
+                work(self.client())
+
+        self._run(body)
 
     def _run(self, body: Callable[..., None], *arguments: object) -> None:
         thread = threading.Thread(target=body, args=arguments, daemon=True)

@@ -28,16 +28,14 @@ def answer(work: subprocess.Popen[str]) -> str:
 
 def test_without_a_daemon_the_program_goes_on_unscheduled(workloads: Workloads) -> None:
     work = workloads.python("use(); say(launch())", BATON_DAEMON_TIMEOUT="100ms")
-    out, err = work.communicate(timeout=20)
+    out, err = work.communicate(timeout=60)
     assert out == "0\n"
     assert err.count("goes on unscheduled") == 1
 
 
 def test_without_a_daemon_calls_fail_when_asked(workloads: Workloads) -> None:
-    work = workloads.python(
-        "use(); say(launch(), launch())", BATON_DAEMON_TIMEOUT="100ms", BATON_ON_DAEMON_LOSS="fail"
-    )
-    out, err = work.communicate(timeout=20)
+    work = workloads.python("use(); say(launch(), launch())", BATON_DAEMON_TIMEOUT="100ms", BATON_ON_DAEMON_LOSS="fail")
+    out, err = work.communicate(timeout=60)
     assert out == f"{NOT_READY} {NOT_READY}\n"
     assert err.count("fail until it is back") == 1
 
@@ -133,9 +131,7 @@ def test_a_daemon_killed_many_times_loses_nobody(workloads: Workloads, daemon: D
     assert finish(work) == "done\n"
 
 
-def test_a_daemon_that_dies_during_a_release_hears_that_nothing_is_held(
-    workloads: Workloads, daemon: Daemon
-) -> None:
+def test_a_daemon_that_dies_during_a_release_hears_that_nothing_is_held(workloads: Workloads, daemon: Daemon) -> None:
     work = workloads.python("use(); launch(); say('launched'); told()", PROBE_KERNEL_US="400000")
     client = daemon.client()
     client.greet(epoch="11")
@@ -207,7 +203,7 @@ def test_a_revoked_turn_is_given_back_with_the_reason(workloads: Workloads, daem
     assert answer(work) == "launched"
     client.send(wire.extension(Kind.NOTICE, {"reason": "ignored two\tdrops", "code": "revoked"}))
     client.expect(Kind.LOCK_RELEASED)
-    _, err = work.communicate(timeout=20)
+    _, err = work.communicate(timeout=60)
     assert "ignored two?drops" in err
 
 

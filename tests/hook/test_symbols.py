@@ -1,5 +1,6 @@
 """However a program gets its driver functions, it gets the hook's; and the object loads on old systems."""
 
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -124,7 +125,9 @@ def test_only_the_interface_is_exported() -> None:
     nm = shutil.which("nm")
     assert nm, "nm is part of binutils, which the compiler needs"
     library = native.library("libbaton.so")
-    shown = subprocess.run([nm, "-D", "--defined-only", str(library)], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        [nm, "-D", "--defined-only", str(library)], capture_output=True, text=True, check=True
+    ).stdout
     names = {line.split()[-1].split("@")[0] for line in shown.splitlines() if " A " not in line}
     assert {"dlsym", "dlvsym", "baton_hook_version", "cuLaunchKernel", "cuLaunchKernel_ptsz"} <= names
     strange = {name for name in names if not name.startswith(("cu", "nvmlDeviceGetMemoryInfo"))}
@@ -145,3 +148,37 @@ def test_the_sources_compile_for_aarch64(tmp_path: Path) -> None:
     readelf = shutil.which("aarch64-linux-gnu-readelf")
     assert readelf
     assert max(needed_versions(tmp_path / "libbaton.so", readelf)) <= (2, 17)
+
+
+def declared_by_nvidia() -> dict[str, int]:
+    """Parameter counts of the newest ABI of every driver function, from the bindings' declarations."""
+    bindings = importlib.util.find_spec("cuda.bindings")
+    assert bindings is not None
+    assert bindings.origin is not None
+    text = (Path(bindings.origin).parent / "cydriver.pxd").read_text()
+    found = re.findall(r"cdef CUresult (cu\w+)\((.*?)\) except", text)
+    return {name: len(parameters.split(",")) if parameters else 0 for name, parameters in found}
+
+
+def wrapped_by_us() -> dict[str, int]:
+    """The same for the newest ABI in the hook's table."""
+    row = re.compile(
+        r'(?:PTSZ|PTDS|PLAIN)\(X, \w+, "(\w+)", (\d+), \w+, .*?, \(((?:const|void|CU|unsigned|size_t|int|baton)[^)]*)\)'
+    )
+    newest: dict[str, tuple[int, int]] = {}
+    for name, since, parameters in row.findall((ROOT / "native" / "hook" / "table.h").read_text()):
+        count = 0 if parameters == "void" else len(parameters.split(","))
+        newest[name] = max(newest.get(name, (0, 0)), (int(since), count))
+    return {name: count for name, (_, count) in newest.items()}
+
+
+def test_wrappers_take_what_nvidia_declares() -> None:
+    ours, theirs = wrapped_by_us(), declared_by_nvidia()
+    assert len(ours) > 80
+    assert {name: ours[name] for name in ours} == {name: theirs[name] for name in ours}
+
+
+def test_no_form_of_work_is_forgotten() -> None:
+    work = re.compile(r"cu(Launch|Memcpy|Memset|GraphLaunch|GraphUpload|MemPrefetch)")
+    forms = {name for name in declared_by_nvidia() if work.match(name)}
+    assert forms - set(wrapped_by_us()) == {"cuLaunchHostFunc", "cuLaunchHostFunc_v2"}

@@ -254,7 +254,7 @@ def test_reports_tell_memory_and_launches(workloads: Workloads, daemon: Daemon) 
     client.greet(report_ms=20)
     reports: list[dict[str, str]] = []
     while not reports or reports[-1]["launches"] != "1":
-        frame = client.frames.get(timeout=20)
+        frame = client.frames.get(timeout=60)
         if frame.kind == Kind.REQ_LOCK:
             assert reports, "the working set is reported before the lock is asked for"
             client.send(wire.LOCK_OK)

@@ -1,4 +1,4 @@
-"""What a test's Python workload has in scope: the driver through ctypes, as any program without headers would use it."""
+"""What a Python workload of the tests has in scope: the driver through ctypes, as a program without headers uses it."""
 
 import ctypes
 import os
@@ -7,7 +7,6 @@ import threading
 import time
 
 driver = ctypes.CDLL("libcuda.so.1")
-LAUNCH_ARGUMENTS = [ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3]
 KERNEL = 0xF0
 
 
@@ -30,9 +29,8 @@ def use(device: int = 0) -> ctypes.c_void_p:
 
 
 def launch(stream: object = None, kernel: int = KERNEL) -> int:
-    function = driver.cuLaunchKernel
-    function.argtypes = LAUNCH_ARGUMENTS
-    return int(function(kernel, 1, 1, 1, 1, 1, 1, 0, stream, None, None))
+    pointers = (ctypes.c_void_p(kernel), *[ctypes.c_uint(1)] * 6, ctypes.c_uint(0), stream, None, None)
+    return call("cuLaunchKernel", *pointers)
 
 
 def allocate(size: int, name: str = "cuMemAlloc_v2", *more: object) -> tuple[int, int]:

@@ -89,6 +89,29 @@ def test_an_idle_card_is_cool_and_slow_and_empty(machine: Machine) -> None:
     assert found == [0, 0, 0, 0, 27, 27, 70_000, 345, 8, [], 1]
 
 
+def test_a_card_with_fans_turns_them_slowly_while_it_is_cool(mixed: Machine) -> None:
+    found = mixed.ask("""
+        card = pynvml.nvmlDeviceGetHandleByIndex(4)
+        answer([pynvml.nvmlDeviceGetFanSpeed_v2(card, fan) for fan in range(pynvml.nvmlDeviceGetNumFans(card))])
+    """)
+    assert found == [30, 30]
+
+
+def test_thresholds_limits_and_bar1_are_those_of_the_card(machine: Machine) -> None:
+    found = machine.ask("""
+        card = pynvml.nvmlDeviceGetHandleByIndex(0)
+        answer([
+            [pynvml.nvmlDeviceGetTemperatureThreshold(card, threshold) for threshold in range(2)],
+            pynvml.nvmlDeviceGetPowerManagementLimitConstraints(card),
+            pynvml.nvmlDeviceGetBAR1MemoryInfo(card).bar1Total >> 30,
+            pynvml.nvmlDeviceGetEccMode(card),
+            pynvml.nvmlDeviceGetSupportedMemoryClocks(card),
+            pynvml.nvmlDeviceGetSupportedGraphicsClocks(card, 2619)[0],
+        ])
+    """)
+    assert found == [[90, 87], [200_000, 700_000], 128, [1, 1], [2619], 1980]
+
+
 def test_topology_follows_numa_nodes_and_nvlink_groups(machine: Machine) -> None:
     found = machine.ask("""
         cards = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(4)]

@@ -240,6 +240,22 @@ def test_a_fault_that_kills_a_context_is_both_an_error_and_an_event(
         assert line(listening) == [8, int(details.get("xid", 48))]
 
 
+def test_a_fault_can_be_aimed_at_one_of_several_processes(machine: Machine) -> None:
+    script = """
+        ok(launch(1e6))
+        answer("running")
+        sys.stdin.readline()
+        answer(code_of(cuda.cuStreamQuery(0)))
+    """
+    with running(machine.start_workload(script)) as bystander, running(machine.start_workload(script)) as target:
+        assert [line(bystander), line(target)] == ["running", "running"]
+        machine.inject("xid", 0, xid=43, pid=target.pid)
+        tell(bystander)
+        tell(target)
+        assert line(bystander) == 600
+        assert line(target) == 719
+
+
 def test_a_hanging_kernel_keeps_the_card_busy_until_it_is_healed(machine: Machine) -> None:
     machine.inject("hang")
     workload = machine.start_workload("""
@@ -263,6 +279,7 @@ def test_a_slow_link_takes_copies_longer_by_its_factor(machine: Machine) -> None
         events = [ok(cuda.cuEventCreate(0)) for _ in range(2)]
         for _ in range(2):
             sys.stdin.readline()
+            ok(launch(0.5))  # everything else queues up behind it, however slowly we are
             ok(cuda.cuEventRecord(events[0], 0))
             ok(cuda.cuMemcpyHtoDAsync(memory, host, bytes_, 0))
             ok(cuda.cuEventRecord(events[1], 0))

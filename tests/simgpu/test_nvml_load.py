@@ -18,9 +18,21 @@ LOOK = """
             return {str(sample.pid): sample.smUtil for sample in pynvml.nvmlDeviceGetProcessUtilization(card, 0)}
         except pynvml.NVMLError_NotFound:
             return {}
+    def old_processes(card):
+        import ctypes
+        class Process(ctypes.Structure):
+            _fields_ = [("pid", ctypes.c_uint), ("usedGpuMemory", ctypes.c_ulonglong)]
+        count, processes = ctypes.c_uint(64), (Process * 64)()
+        assert pynvml.nvmlLib.nvmlDeviceGetComputeRunningProcesses(card, ctypes.byref(count), processes) == 0
+        return processes[: count.value]
     sent, received = pynvml.nvmlDeviceGetFieldValues(card, [197, 198])
     answer({
         "memory_mib": pynvml.nvmlDeviceGetMemoryInfo(card).used >> 20,
+        "older": [
+            sorted([p.pid, p.usedGpuMemory >> 20] for p in question(card))
+            for question in (pynvml.nvmlDeviceGetComputeRunningProcesses_v2, old_processes)
+        ],
+        "graphics": pynvml.nvmlDeviceGetGraphicsRunningProcesses(card),
         "processes": {str(p.pid): p.usedGpuMemory >> 20 for p in pynvml.nvmlDeviceGetComputeRunningProcesses(card)},
         "load": pynvml.nvmlDeviceGetUtilizationRates(card).gpu,
         "parts": percentages(),
@@ -58,6 +70,8 @@ def test_a_program_is_seen_with_its_memory_load_and_traffic_and_leaves_nothing(m
         pid = str(workload.pid)
         assert seen["processes"] == {pid: seen["memory_mib"]}
         assert seen["memory_mib"] >= 512
+        assert seen["older"] == [[[workload.pid, seen["memory_mib"]]]] * 2
+        assert seen["graphics"] == []
         assert (seen["received"], seen["sent"]) == (64 * MIB, 16 * MIB)
         assert seen["parts"] == {pid: pytest.approx(100, abs=1)}
         assert seen["state"] == 0
@@ -80,6 +94,25 @@ def test_programs_that_share_a_card_split_its_load(machine: Machine) -> None:
         seen = until(lambda: look(machine), settled)
         assert set(seen["processes"]) == {str(first.pid), str(second.pid)}
     until(lambda: look(machine), lambda found: found["load"] == 0)
+
+
+def test_a_copy_is_throughput_in_its_direction(machine: Machine) -> None:
+    workload = machine.start_workload("""
+        memory, host = ok(cuda.cuMemAlloc(64 << 20)), ok(cuda.cuMemAllocHost(64 << 20))
+        answer("copying")
+        while True:
+            ok(cuda.cuMemcpyHtoD(memory, host, 64 << 20))
+    """)
+    script = """
+        card = pynvml.nvmlDeviceGetHandleByIndex(0)
+        answer([pynvml.nvmlDeviceGetPcieThroughput(card, direction) for direction in range(2)])
+    """
+    with running(workload):
+        assert line(workload) == "copying"
+        sent, received = until(lambda: machine.ask(script), lambda found: found[1] > 0)
+        assert sent == 0
+        assert received * 1024 <= 11.5e9
+    until(lambda: machine.ask(script), lambda found: found == [0, 0])
 
 
 def test_managed_memory_counts_while_it_is_on_the_card_and_its_way_there_is_traffic(tmp_path: Path) -> None:

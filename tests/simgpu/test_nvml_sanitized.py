@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -52,4 +53,22 @@ def test_threads_faults_and_restarts_leave_no_trace(tmp_path: Path, sanitize: st
     assert done.returncode == 0, done.stderr
     assert done.stdout == "done\n"
     assert done.stderr == ""
+    assert machine.status().clients == []
+
+
+def test_clients_killed_at_any_instant_leave_a_working_machine(tmp_path: Path) -> None:
+    """The delay is the stimulus: each client dies a little later in its life than the one before."""
+    client = tmp_path / "client"
+    compile_client(client, "undefined")
+    machine = machines.make(tmp_path / "machine", "a100-80", "a100-80")
+    for number in range(40):
+        with subprocess.Popen(
+            [str(client)], env=machine.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as victim:
+            time.sleep(0.001 * number)
+            victim.kill()
+    machine.inject("heal", 0)
+    machine.inject("heal", 1)
+    survivor = subprocess.run([str(client)], env=machine.environment, capture_output=True, text=True, timeout=120)
+    assert (survivor.returncode, survivor.stdout) == (0, "done\n"), survivor.stderr
     assert machine.status().clients == []

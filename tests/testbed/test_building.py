@@ -12,7 +12,7 @@ import pytest
 from testbed import building
 from testbed.building import Workshop, build
 from testbed.errors import BedError, MissingError
-from testbed.programs import ProgramSet, locate
+from testbed.programs import ProgramSet, kubernetes, locate
 
 ROOT = Path(__file__).parents[2]
 TOY = ProgramSet("toy", "1.2.3", ("left", "right"))
@@ -106,6 +106,39 @@ def test_of_two_builds_that_start_at_once_one_works_and_one_waits(monkeypatch: p
     second.join()
     assert builds == [1]
     assert locate(TOY)
+
+
+FAKE_GO = """#!/bin/sh
+case "$1 $2" in
+"mod download") echo '{{"Error": "server response: not found"}}'; exit 1 ;;
+"list -m") echo {versions} ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("versions", "sentence"),
+    [
+        (
+            "k8s.io/kubernetes v1.35.4 v1.36.1 v1.36.3",
+            r"v1\.36\.99 is not on .* of 1\.36 it has v1\.36\.1, v1\.36\.3: choose one",
+        ),
+        (
+            "k8s.io/kubernetes v1.35.4 v1.36.0-rc.1",
+            r"v1\.36\.99 is not on .* nor any 1\.36; the newest there is v1\.35\.4",
+        ),
+        ("", r"v1\.36\.99 cannot be fetched \(server response: not found\); set GOPROXY to a proxy"),
+    ],
+)
+def test_an_unknown_kubernetes_version_is_answered_with_the_known_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, versions: str, sentence: str
+) -> None:
+    go = tmp_path / "go"
+    go.write_text(FAKE_GO.format(versions=versions))
+    go.chmod(0o755)
+    monkeypatch.setattr(building, "find_go", lambda _progress: go)
+    with pytest.raises(BedError, match=sentence):
+        build(kubernetes("1.36.99"), progress=lambda _: None)
 
 
 def test_nothing_is_compiled_into_a_directory_of_ready_programs(

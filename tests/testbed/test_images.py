@@ -10,7 +10,9 @@ import pytest
 
 from testbed import images
 from testbed.errors import BedError
-from testbed.images import PAUSE, WORKLOAD, Tree, archive
+from testbed.images import WORKLOAD, Recipe, Tree, archive
+
+TOY = "baton.test/toy:1"
 
 
 @pytest.fixture(autouse=True)
@@ -25,43 +27,45 @@ def read(image: tarfile.TarFile, name: str) -> bytes:
     return member.read()
 
 
-def test_an_archive_names_its_image_and_the_digest_of_its_layer() -> None:
-    with tarfile.open(archive(PAUSE)) as image:
+def make_toy(monkeypatch: pytest.MonkeyPatch, compiler: str, made: list[str]) -> Path:
+    """An image of one file, as that compiler would make it."""
+
+    def tree(_: Path) -> Tree:
+        made.append(compiler)
+        return Tree(content={"toy": b"toy"})
+
+    monkeypatch.setitem(images.RECIPES, TOY, Recipe(tree, {"Entrypoint": ["/toy"]}, lambda: [compiler]))
+    return archive(TOY)
+
+
+def test_an_archive_names_its_image_and_the_digest_of_its_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tarfile.open(make_toy(monkeypatch, "any", [])) as image:
         (manifest,) = json.loads(read(image, "manifest.json"))
         config = json.loads(read(image, manifest["Config"]))
         (layer,) = manifest["Layers"]
-        assert manifest["RepoTags"] == [PAUSE]
-        assert config["config"]["Entrypoint"] == ["/pause"]
+        assert manifest["RepoTags"] == [TOY]
+        assert config["config"]["Entrypoint"] == ["/toy"]
         assert config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(read(image, layer)).hexdigest()}"]
 
 
 def test_an_image_is_made_once_and_one_that_nobody_asked_for_in_a_week_makes_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    recipe = images.RECIPES[PAUSE]
-    made: list[Path] = []
-
-    def make(compiler: str) -> Path:
-        def tree(scratch: Path) -> Tree:
-            made.append(scratch)
-            return recipe.tree(scratch)
-
-        monkeypatch.setitem(images.RECIPES, PAUSE, images.Recipe(tree, recipe.config, lambda: [compiler]))
-        return archive(PAUSE)
-
-    first = make("old")
-    assert make("old") == first
-    assert len(made) == 1
-    second = make("newer")
+    made: list[str] = []
+    first = make_toy(monkeypatch, "old", made)
+    assert make_toy(monkeypatch, "old", made) == first
+    assert made == ["old"]
+    second = make_toy(monkeypatch, "newer", made)
     assert first.exists()
     assert second != first
     os.utime(first, (0, 0))
-    make("newest")
+    make_toy(monkeypatch, "newest", made)
     assert not first.exists()
     assert second.exists()
 
 
-def test_the_workload_image_has_python_its_libraries_and_the_cuda_bindings() -> None:
+@pytest.mark.cluster
+def test_the_workload_image_has_python_its_libraries_and_the_cuda_bindings(needs_kubelets: None) -> None:
     with tarfile.open(archive(WORKLOAD)) as image, tarfile.open(fileobj=image.extractfile("layer.tar")) as layer:
         names = layer.getnames()
     assert "usr/local/bin/python3" in names

@@ -63,6 +63,22 @@ def test_a_scheduler_configuration_must_be_a_mapping(tmp_path: Path) -> None:
     assert refused.stderr.startswith(f"testbed: {config} holds no KubeSchedulerConfiguration")
 
 
+@pytest.mark.parametrize(
+    ("option", "word", "expected"),
+    [
+        ("--kwok-label", "pool", "expected NAME=VALUE"),
+        ("--kwok-resource", "=8", "expected NAME=VALUE"),
+        ("--kwok-taint", "a=b", "expected NAME=VALUE:EFFECT with an effect of NoSchedule, PreferNoSchedule, NoExecute"),
+        ("--kwok-taint", "a:NoSchedule", "expected NAME=VALUE"),
+    ],
+)
+def test_a_malformed_option_is_one_sentence(option: str, word: str, expected: str) -> None:
+    refused = shell("up", option, word)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"testbed: {option} is '")
+    assert refused.stderr.endswith(f"; {expected}\n")
+
+
 def test_an_unknown_set_is_answered_with_the_known_ones() -> None:
     refused = shell("build", "minikube")
     assert refused.returncode == 1

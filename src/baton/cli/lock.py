@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from baton.cli.output import Format, FormatOption, QuietOption, command_app, note, write_data, write_table
+from baton.cli.sizes import parse_size, seconds, size
 from baton.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,22 +30,6 @@ def client_of(socket_dir: Path | None) -> "ControlClient":
     from baton.lock.paths import Paths, default_socket_dir
 
     return ControlClient(Paths((socket_dir or default_socket_dir()).absolute()).control)
-
-
-def seconds(value: float) -> str:
-    """A duration for people."""
-    if value >= 600:
-        return f"{value / 60:.0f}m"
-    if value >= 10:
-        return f"{value:.0f}s"
-    return f"{value:.2f}s" if value >= 0.1 else f"{value * 1000:.1f}ms"
-
-
-def size(value: int | None) -> str:
-    """A size for people."""
-    if value is None:
-        return "?"
-    return f"{value / 2**30:.1f}Gi" if value >= 2**30 else f"{value / 2**20:.0f}Mi"
 
 
 @app.command()
@@ -128,7 +113,6 @@ def set_(
 
     A client's new terms last as long as its process.
     """
-    from baton.cli.lockd import parse_size
     from baton.lock.control import SetCard, SetClient
 
     of_card = (quantum, mode, scheduling)

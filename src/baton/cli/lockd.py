@@ -2,31 +2,20 @@
 
 import asyncio
 import contextlib
-import logging
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from baton.cli.output import command_app
+from baton.cli.sizes import parse_size
 from baton.errors import UsageError
 
+if TYPE_CHECKING:
+    from baton.lock.telemetry import CardInfo, Telemetry
+
 app = command_app()
-
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
-
-
-def parse_size(text: str, field: str) -> int:
-    """A size in bytes such as 16Gi."""
-    digits = text.rstrip("KMGTi")
-    unit = text[len(digits) :]
-    try:
-        number = float(digits)
-    except ValueError:
-        number = -1.0
-    if unit not in _UNITS or number < 0:
-        raise UsageError(f"{field} is {text!r}, expected a size such as 8Gi or 512Mi")
-    return int(number * _UNITS[unit])
 
 
 @app.command()
@@ -53,12 +42,13 @@ def lockd(
     import msgspec
 
     from baton.lock import config as configuration
+    from baton.lock import logs
     from baton.lock.daemon import LockDaemon
     from baton.lock.events import CardId, Mode
     from baton.lock.paths import Paths, default_socket_dir
-    from baton.lock.telemetry import CardInfo, NoTelemetry
+    from baton.lock.telemetry import CardInfo
 
-    _set_up_log(as_json=log_json, verbose=verbose)
+    logs.set_up(sys.stderr, as_json=log_json, verbose=verbose)
     chosen = configuration.load(config) if config else configuration.Config()
     settings = chosen.settings
     if quantum != "auto":
@@ -81,7 +71,7 @@ def lockd(
     paths = Paths((socket_dir or default_socket_dir()).absolute())
 
     async def serve() -> None:
-        await LockDaemon(paths, daemon_config, NoTelemetry(given), metrics_port).run()
+        await LockDaemon(paths, daemon_config, _telemetry(given), metrics_port).run()
 
     with contextlib.suppress(ImportError):
         import uvloop
@@ -91,21 +81,22 @@ def lockd(
     asyncio.run(serve())
 
 
-def _set_up_log(*, as_json: bool, verbose: bool) -> None:
-    import sys
-
+def _telemetry(given: "list[CardInfo]") -> "Telemetry":
+    """The cards given by hand, else what NVML tells, else nothing: then clients name the cards."""
     import structlog
 
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer()
-            if as_json
-            else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if verbose else logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
-        cache_logger_on_first_use=True,
-    )
+    from baton.errors import UnavailableError
+    from baton.gpu.nvml import NvmlSource
+    from baton.local.telemetry import GpuTelemetry
+    from baton.lock.telemetry import NoTelemetry
+
+    if given:
+        return NoTelemetry(given)
+    try:
+        source = NvmlSource()
+    except UnavailableError as error:
+        structlog.get_logger().warning(
+            "no telemetry: sizes and thrashing are judged by what clients say", why=str(error)
+        )
+        return NoTelemetry()
+    return GpuTelemetry(source)

@@ -41,6 +41,8 @@ class Card(msgspec.Struct, frozen=True):
     numa_node: int | None = None
     nvlink_peers: tuple[CardId, ...] = ()
     """Cards reached by at least one active NVLink, in the order of their indices."""
+    link_bytes_per_s: float | None = None
+    """What the lanes of the widest link to the host carry in one direction, in real time."""
     minor: int | None = None
     """The N of `/dev/nvidiaN`."""
 

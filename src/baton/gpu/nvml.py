@@ -27,6 +27,8 @@ _MIB = 1 << 20
 _PROCESS_WINDOW_S = 1.0
 _MAX_TIMEOUT_MS = 0xFFFF_FFFE  # the greatest wait that is not NVML's "for ever"
 _NUMA_WORDS = 4
+_LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+"""What one lane of each PCIe generation carries in one direction, after encoding."""
 _SYSFS = Path("/sys/bus/pci/devices")
 
 _SILENT = (
@@ -69,11 +71,12 @@ class NvmlSource:
         self._event_set: Any = None
         self._watched: set[CardId] = set()
         self._silent = 0
+        self._deaf = False
 
     @property
     def simulated(self) -> bool:
         """Whether the library is Baton's simulated driver; it says so by a symbol that NVIDIA's has not."""
-        return hasattr(pynvml.nvmlLib, "baton_simgpu_directory")
+        return _is_simulated()
 
     @property
     def silent_cards(self) -> int:
@@ -82,20 +85,20 @@ class NvmlSource:
 
     @property
     def description(self) -> str:
-        driver = _ask(pynvml.nvmlSystemGetDriverVersion) or "unknown"
+        driver = _ask_driver(pynvml.nvmlSystemGetDriverVersion)
         return f"simulated NVIDIA driver {driver}" if self.simulated else f"NVIDIA driver {driver}"
 
     def cards(self) -> tuple[Card, ...]:
         found: dict[CardId, tuple[int, Any]] = {}
-        count = pynvml.nvmlDeviceGetCount()
+        count = _ask_driver(pynvml.nvmlDeviceGetCount)
         for index in range(count):
             with contextlib.suppress(_CardGoneError):
                 handle = _ask(pynvml.nvmlDeviceGetHandleByIndex, index)
                 if handle is not None:
                     found[CardId(str(_ask(pynvml.nvmlDeviceGetUUID, handle)))] = (index, handle)
-        for card, (index, handle) in found.items():
-            self._indices[card] = index
-            self._handles[card] = handle
+        # New mappings instead of changed ones: another thread may be waiting in `events`.
+        self._indices = {**self._indices, **{card: index for card, (index, _) in found.items()}}
+        self._handles = {**self._handles, **{card: handle for card, (_, handle) in found.items()}}
         self._silent = count - len(found)
         by_pci = {}
         for card, (_, handle) in found.items():
@@ -133,8 +136,14 @@ class NvmlSource:
                 data = pynvml.nvmlEventSetWait_v2(self._event_set, wait_ms)
             except pynvml.NVMLError as error:
                 if error.value == pynvml.NVML_ERROR_TIMEOUT:
+                    self._deaf = False
                     return tuple(happened)
+                if self._deaf:
+                    time.sleep(timeout_s)  # told already; a caller in a loop must not spin
+                    return tuple(happened)
+                self._deaf = True
                 return (*happened, CardEvent(None, Severity.FATAL, f"NVML cannot wait for events: {error}"))
+            self._deaf = False
             happened.append(self._event(data))
             wait_ms = 0
 
@@ -160,7 +169,7 @@ class NvmlSource:
 
     def _watch(self) -> None:
         if self._event_set is None:
-            self._event_set = pynvml.nvmlEventSetCreate()
+            self._event_set = _ask_driver(pynvml.nvmlEventSetCreate)
         wanted = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
         for card, handle in self._known().items():
             if card in self._watched:
@@ -185,6 +194,10 @@ class NvmlSource:
 
 class _CardGoneError(Exception):
     """The card that was asked does not answer any more."""
+
+
+def _is_simulated() -> bool:
+    return hasattr(pynvml.nvmlLib, "baton_simgpu_directory")
 
 
 def _load(library: Path | None) -> None:
@@ -223,6 +236,14 @@ def _ask(question: Callable[..., Any], *arguments: Any) -> Any:
         raise BatonError(f"NVML fails in {question.__name__}: {error}") from None
 
 
+def _ask_driver(question: Callable[[], Any]) -> Any:
+    """The answer to a question that is about no card."""
+    try:
+        return question()
+    except pynvml.NVMLError as error:
+        raise UnavailableError(f"NVML fails in {question.__name__}: {error}") from None
+
+
 def _field(handle: Any, field: int) -> int | None:
     values = _ask(pynvml.nvmlDeviceGetFieldValues, handle, [field])
     if values is None or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
@@ -257,8 +278,23 @@ def _card(card: CardId, index: int, handle: Any, by_pci: dict[str, CardId]) -> C
         pci_id=pci_id,
         numa_node=_numa_node(handle, pci_id),
         nvlink_peers=_nvlink_peers(handle, by_pci),
+        link_bytes_per_s=_link_bytes_per_s(handle),
         minor=_ask(pynvml.nvmlDeviceGetMinorNumber, handle),
     )
+
+
+def _link_bytes_per_s(handle: Any) -> float | None:
+    generation = _ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle)
+    width = _ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle)
+    if generation not in _LANE_BYTES_PER_S or not width:
+        return None
+    speed = _LANE_BYTES_PER_S[generation] * float(width)
+    if _is_simulated():
+        # A simulated card tells what it models; who measures bytes in real time sees that much faster.
+        scale = pynvml.nvmlLib.baton_simgpu_time_scale
+        scale.restype = ctypes.c_double
+        speed *= float(scale(handle))
+    return speed
 
 
 def _numa_node(handle: Any, pci_id: str) -> int | None:

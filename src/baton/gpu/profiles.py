@@ -20,11 +20,15 @@ from msgspec import Meta
 
 from baton.errors import BatonError, UsageError
 
-_Positive = Annotated[float, Meta(gt=0)]
-_Count = Annotated[int, Meta(ge=0)]
-_AtLeastOne = Annotated[int, Meta(ge=1)]
+_Positive = Annotated[float, Meta(gt=0, le=1_000_000)]
+_Index = Annotated[int, Meta(ge=0, le=1023)]
+_AtLeastOne = Annotated[int, Meta(ge=1, le=1_000_000)]
 _Celsius = Annotated[int, Meta(ge=0, le=150)]
 MAX_CARDS = 32
+
+_MODEL_PATTERN = r"^[ -~]{1,63}$"
+_CAPABILITY_PATTERN = r"^[1-9][0-9]?\.[0-9]$"
+_PATTERNS = {_MODEL_PATTERN: "1 to 63 printable ASCII characters", _CAPABILITY_PATTERN: "major.minor, such as 8.9"}
 
 
 class ProfileError(BatonError):
@@ -89,13 +93,13 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of card, and where such cards sit in the machine."""
 
     name: str
-    model: Annotated[str, Meta(min_length=1, max_length=63)]
+    model: Annotated[str, Meta(pattern=_MODEL_PATTERN)]
     brand: Brand = Brand.NVIDIA
     memory_mib: Annotated[int, Meta(ge=64, le=1 << 24)]
     memory_bus_bits: _AtLeastOne = 256
     sms: Annotated[int, Meta(ge=1, le=4096)]
     cores_per_sm: _AtLeastOne = 128
-    compute_capability: Annotated[str, Meta(pattern=r"^[1-9][0-9]?\.[0-9]$")]
+    compute_capability: Annotated[str, Meta(pattern=_CAPABILITY_PATTERN)]
     threads_per_sm: _AtLeastOne = 2048
     l2_kib: _AtLeastOne = 4096
     shared_kib_per_sm: _AtLeastOne = 64
@@ -116,9 +120,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     nvlink: NvLink | None = None
     time_scale: Annotated[float, Meta(gt=0, le=1_000_000)] = 1.0
     """Modelled seconds that pass in one real second."""
-    numa_nodes: Annotated[tuple[_Count, ...], Meta(min_length=1)] = (0,)
+    numa_nodes: Annotated[tuple[_Index, ...], Meta(min_length=1)] = (0,)
     """The NUMA node of each card, starting over when there are more cards than entries."""
-    nvlink_groups: tuple[tuple[_Count, ...], ...] = ()
+    nvlink_groups: tuple[tuple[_Index, ...], ...] = ()
     """Groups of card indices that NVLink connects each with each."""
 
     @property
@@ -161,15 +165,17 @@ def load(path: Path) -> Profile:
 def parse(text: str, source: str, default_name: str) -> Profile:
     """A profile from the text of a file; `source` is what error messages call it."""
     try:
-        node = yaml.compose(text, yaml.SafeLoader)
+        lines = _lines(yaml.compose(text, yaml.SafeLoader))
         fields = yaml.safe_load(text)
+    except RecursionError:
+        raise ProfileError(f"the profile {source} refers to itself with an anchor; write the values out") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" line {mark.line + 1}:" if mark else ""
-        raise ProfileError(f"the profile {source} is not YAML:{where} {getattr(error, 'problem', error)}") from None
+        problem = " ".join(str(getattr(error, "problem", error)).split())
+        raise ProfileError(f"the profile {source} is not YAML:{where} {problem}") from None
     if not isinstance(fields, dict):
         raise ProfileError(f"the profile {source} must be a mapping of fields, as in `extends: a100-80`")
-    lines = _lines(node)
     mistakes: list[tuple[str, str]] = []
     inherited = _inherited(fields.pop("extends", None), mistakes)
     merged = {**inherited, "name": default_name, **_merge(inherited, fields)}
@@ -259,8 +265,9 @@ def _expectation(message: str) -> str:
     message = message.replace("`array`", "a list").replace("`object`", "a section of fields")
     if message.startswith("Invalid enum value"):
         return "expected one of " + ", ".join(Brand)
-    if "matching regex" in message:
-        return "expected major.minor, such as 8.9"
+    for pattern, words in _PATTERNS.items():
+        if pattern in message:
+            return f"expected {words}"
     return message[:1].lower() + message[1:]
 
 
@@ -279,7 +286,7 @@ def _contradictions(fields: dict[str, Any]) -> list[tuple[str, str]]:
     ascending("power", Power, "min_limit_w", "limit_w", "max_limit_w")
     ascending("power", Power, "idle_w", "limit_w")
     ascending("thermal", Thermal, "idle_c", "load_c", "slowdown_c", "shutdown_c")
-    groups = _valid(fields.get("nvlink_groups", ()), tuple[tuple[_Count, ...], ...]) or ()
+    groups = _valid(fields.get("nvlink_groups", ()), tuple[tuple[_Index, ...], ...]) or ()
     seen: dict[int, int] = {}
     for number, group in enumerate(groups):
         path = f"nvlink_groups.{number}"

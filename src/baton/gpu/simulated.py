@@ -281,10 +281,11 @@ def stop(directory: Path, *, force: bool = False) -> None:
             clients = {client.pid: client.name for client in status(directory).clients}
         if clients:
             pid, name = next(iter(clients.items()))
-            others = f" and {len(clients) - 1} more" if len(clients) > 1 else ""
+            who = f"process {pid} ({Path(name).name})"
+            uses = f"{who} still uses" if len(clients) == 1 else f"{who} and {len(clients) - 1} more still use"
             raise BatonError(
-                f"process {pid} ({Path(name).name}){others} still uses the simulated machine in {directory}; "
-                "end it first, or stop with --force and its cards are lost"
+                f"{uses} the simulated machine in {directory}; end them first, or stop with --force: "
+                "they then find their cards lost"
             )
     error = ctypes.create_string_buffer(_ERROR_BYTES)
     if _library().simgpu_destroy(_path(directory), error, _ERROR_BYTES) != 0:

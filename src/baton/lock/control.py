@@ -8,7 +8,7 @@ goes. A peer that may not control the daemon gets one sentence and is closed.
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar, cast
 
@@ -201,8 +201,8 @@ class ControlClient:
         """Carry out one command."""
         return _result(self._ask(request), Done)
 
-    def follow(self, every_ms: int = 500) -> Iterator[Status]:
-        """Status again and again, until the caller stops or the daemon goes."""
+    def follow(self, every_ms: int = 500) -> Generator[Status, None, None]:
+        """Status again and again, until the caller closes it or the daemon goes."""
         with self._connect() as connection, connection.makefile("rb") as lines:
             connection.sendall(msgspec.json.encode(Subscribe(every_ms)) + b"\n")
             for line in lines:
@@ -245,8 +245,8 @@ class AsyncControlClient:
         """Carry out one command."""
         return _result(await self._ask(request), Done)
 
-    async def follow(self, every_ms: int = 500) -> AsyncIterator[Status]:
-        """Status again and again, until the caller stops or the daemon goes."""
+    async def follow(self, every_ms: int = 500) -> AsyncGenerator[Status, None]:
+        """Status again and again, until the caller closes it or the daemon goes."""
         reader, writer = await asyncio.open_unix_connection(str(self._path), limit=WRITE_BUFFER_BYTES)
         try:
             writer.write(msgspec.json.encode(Subscribe(every_ms)) + b"\n")

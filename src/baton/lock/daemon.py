@@ -55,6 +55,7 @@ DEFAULT_CARD = CardId("default")
 MAX_CARDS = 64
 _HOLDERS_RECORDED = 64
 _SNAPSHOT_EVERY_S = 1.0
+_CLAIM_WITHIN_S = 60.0
 _SAMPLE_BUSY_S = 0.2
 _SAMPLE_IDLE_S = 2.0
 
@@ -87,6 +88,7 @@ class LockDaemon:
         self._started_s = 0.0
         self._journal = HolderJournal(paths.journal)
         self._snapshots = SnapshotFile(paths.accounts)
+        self._unclaimed: dict[ClientId, AccountRecord] = {}
         self._records: dict[CardId, CardRecord] = {}
         self._started: dict[ClientId, int] = {}
         self._listeners: list[Listener] = []
@@ -95,6 +97,7 @@ class LockDaemon:
         self._unknown_until_s = 0.0
         self._queue: deque[Event] = deque()
         self._busy = False
+        self._decides = True
         self._timer: asyncio.TimerHandle | None = None
         self._armed_s = 0.0
         self._dirty = False
@@ -106,14 +109,17 @@ class LockDaemon:
         """Take over the directory, remember, listen."""
         self._loop = asyncio.get_running_loop()
         self._started_s = self.now_s()
-        self.paths.prepare()
-        earlier = self._take_directory()
+        try:
+            self.paths.prepare()
+            earlier = self._take_directory()
+        except OSError as error:
+            raise self._unusable(error) from error
         _raise_descriptor_limit()
         records = self._journal.open()
         snapshot = self._snapshots.read()
         for info in self.telemetry.cards():
             self.inventory.append(info.id)
-            self.submit(ev.CardAdded(info.id, info.capacity_bytes))
+            self.submit(ev.CardAdded(info.id, info.capacity_bytes, info.link_bytes_per_s))
         self._restore(snapshot)
         if records is None and earlier:
             self._unknown_until_s = self.now_s() + self.config.settings.holder_grace_s
@@ -124,15 +130,19 @@ class LockDaemon:
             self._recall(record)
         if records is not None or not earlier:
             self._journal.write(list(self._records.values()))
-        self._listeners.append(
-            workload_listener(self.paths.sockets / "scheduler.sock", self.sessions, None, self._loop)
-        )
-        for card in list(self.core.cards):
-            self._listen_for(card)
-        self._listeners.append(control_listener(self.paths.control, self, 0o660, self._loop))
-        if self.rights.gid is not None:
-            with contextlib.suppress(PermissionError):
-                os.chown(self.paths.control, -1, self.rights.gid)
+        # The socket for workloads comes last: who can register can already be controlled, and who waits for
+        # a daemon to start need not wait for two things.
+        try:
+            self._listeners.append(control_listener(self.paths.control, self, 0o660, self._loop))
+            if self.rights.gid is not None:
+                with contextlib.suppress(PermissionError):
+                    os.chown(self.paths.control, -1, self.rights.gid)
+            for card in list(self.core.cards):
+                self._listen_for(card)
+            main = workload_listener(self.paths.sockets / "scheduler.sock", self.sessions, None, self._loop)
+            self._listeners.append(main)
+        except OSError as error:
+            raise self._unusable(error) from error
         if self.metrics_port is not None:
             from baton.lock.metrics import LockMetrics, serve
 
@@ -141,6 +151,13 @@ class LockDaemon:
         self._tasks.append(self._loop.create_task(self._keep_snapshots()))
         self._tasks.append(self._loop.create_task(self._sample()))
         log.info("ready", socket=str(self.paths.sockets / "scheduler.sock"), gpus=len(self.core.cards), pid=os.getpid())
+
+    def _unusable(self, error: OSError) -> UnavailableError:
+        where = error.filename or str(self.paths.sockets)
+        return UnavailableError(
+            f"the socket directory {str(self.paths.sockets)!r} cannot be used: {where}: {error.strerror}; "
+            "make it writable and give it space, or use another --socket-dir"
+        )
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT."""
@@ -154,7 +171,12 @@ class LockDaemon:
             await self.stop()
 
     async def stop(self) -> None:
-        """Leave without disturbing anyone: workloads go on and find the next daemon."""
+        """Leave without disturbing anyone: workloads go on and find the next daemon.
+
+        From here on nothing is decided any more: a grant that the journal does not know would be a second holder.
+        """
+        self._decides = False
+        self.sessions.abandon()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -180,6 +202,8 @@ class LockDaemon:
 
     def submit(self, event: Event) -> None:
         """Let the core handle an event and carry out what it says, in order also when one thing leads to another."""
+        if not self._decides:
+            return
         self._queue.append(event)
         if self._busy:
             return
@@ -314,6 +338,7 @@ class LockDaemon:
             self.apply_setting(setting)
         for account in snapshot.accounts:
             self.core.recalled[ClientId(account.client)] = _ledger(account)
+            self._unclaimed[ClientId(account.client)] = account
         for tenant in snapshot.tenants:
             self.core.departed[tenant.tenant] = _ledger(tenant)
         self.parked = {ClientId(client) for client in snapshot.parked}
@@ -333,7 +358,7 @@ class LockDaemon:
         self._dirty = False
         accounts = [
             AccountRecord(client.id, ledger.received_s, ledger.entitled_s, ledger.waited_s, ledger.grants,
-                          ledger.drops, ledger.paged_bytes)
+                          ledger.drops, ledger.paged_bytes, client.tenant)
             for client in self.core.clients.values() if (ledger := client.ledger).grants
         ]  # fmt: skip
         tenants = [
@@ -341,12 +366,22 @@ class LockDaemon:
                          ledger.paged_bytes)
             for name, ledger in self.core.departed.items()
         ]  # fmt: skip
+        accounts += [self._unclaimed[client] for client in self.core.recalled]
         parked = [int(client.id) for client in self.core.clients.values() if client.parked]
         self._snapshots.write(Snapshot(list(self.by_hand.values()), accounts, tenants, parked))
+
+    def _close_accounts(self) -> None:
+        """Whoever has not come back by now will not; what it received stays with its tenant."""
+        for client, ledger in self.core.recalled.items():
+            self.core.departed.setdefault(self._unclaimed[client].tenant, Ledger()).add(ledger)
+        self.core.recalled.clear()
+        self._unclaimed.clear()
 
     async def _keep_snapshots(self) -> None:
         while True:
             await asyncio.sleep(_SNAPSHOT_EVERY_S)
+            if self._unclaimed and self.now_s() > self._started_s + _CLAIM_WITHIN_S:
+                self._close_accounts()
             if self._dirty:
                 self.save()
 
@@ -355,21 +390,20 @@ class LockDaemon:
             return
         failing = False
         while True:
-            contended = False
-            shortest_s = _SAMPLE_BUSY_S
-            for card in list(self.core.cards.values()):
-                contended = contended or len(card.active) > 1
-                shortest_s = min(shortest_s, max(card.quantum_s / 10, 0.01))
-                try:
-                    reading = await asyncio.to_thread(self.telemetry.read, card.id)
-                except (BatonError, OSError) as error:
-                    if not failing:
-                        log.warning("telemetry failed", gpu=card.id, error=str(error))
-                    failing = True
-                    continue
+            try:
+                readings = await asyncio.to_thread(self.telemetry.read)
                 failing = False
-                by_pid = dict(reading.memory_by_pid) if reading.memory_by_pid is not None else None
-                self.submit(ev.Sampled(card.id, reading.capacity_bytes, reading.pcie_bytes, by_pid))
+            except (BatonError, OSError) as error:
+                if not failing:
+                    log.warning("telemetry failed", error=str(error))
+                failing, readings = True, {}
+            for card_id, reading in readings.items():
+                if card_id in self.core.cards:
+                    by_pid = dict(reading.memory_by_pid) if reading.memory_by_pid is not None else None
+                    self.submit(ev.Sampled(card_id, reading.capacity_bytes, reading.pcie_bytes, by_pid))
+            cards = self.core.cards.values()
+            contended = any(len(card.active) > 1 for card in cards)
+            shortest_s = min([_SAMPLE_BUSY_S, *(max(card.quantum_s / 10, 0.01) for card in cards)])
             await asyncio.sleep(shortest_s if contended else _SAMPLE_IDLE_S)
 
     def card_named(self, raw: bytes | None) -> CardId | None:

@@ -53,10 +53,11 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class CardAdded(Event, frozen=True, gc=False):
-    """A card exists; `capacity_bytes` 0 means that nobody knows its memory."""
+    """A card exists; 0 means that nobody knows its memory, or how fast paging moves it over the link."""
 
     card: CardId
     capacity_bytes: int = 0
+    link_bytes_per_s: float = 0.0
 
 
 class Joined(Event, frozen=True, gc=False):

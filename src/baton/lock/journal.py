@@ -52,6 +52,7 @@ class AccountRecord(msgspec.Struct, frozen=True):
     grants: int
     drops: int
     paged_bytes: int
+    tenant: str = ""
 
 
 class TenantRecord(msgspec.Struct, frozen=True):

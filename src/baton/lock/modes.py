@@ -20,7 +20,7 @@ def demand_bytes(card: Card, now_s: float, settings: Settings) -> int | None:
             continue
         if client.id not in card.active and now_s - client.last_active_s >= recent_s:
             continue
-        size = client.working_set_bytes()
+        size = client.need_bytes
         if size is None:
             return None
         total += size
@@ -86,7 +86,9 @@ def observe_link(card: Card, rate: float, link_rate: float, settings: Settings) 
 
 def penalise(card: Card, now_s: float, settings: Settings) -> float:
     """Keep the card exclusive for a while; returns for how long."""
-    penalty_s = settings.thrash_penalty_quanta * card.quantum_s * 2.0 ** min(card.thrash_spells, 6)
+    # The quantum in force was chosen for sizes that proved wrong.
+    quantum_s = max(card.quantum_s, settings.default_quantum_s) if card.switch_cost_s is None else card.quantum_s
+    penalty_s = settings.thrash_penalty_quanta * quantum_s * 2.0 ** min(card.thrash_spells, 6)
     card.thrash_spells += 1
     card.thrash_until_s = now_s + penalty_s
     card.thrash_count = 0

@@ -8,7 +8,12 @@ from baton.errors import UsageError
 
 _LONGEST = 107
 """A unix socket's path may have 107 bytes."""
-_DEEPEST = len("/gpu/GPU-00000000-0000-0000-0000-000000000000/.new.sock")
+_DEEPEST = len("/scheduler.sock")
+"""Cards' own sockets lie deeper, but are bound through a directory descriptor and mounted elsewhere."""
+
+
+SYSTEM_SOCKET_DIR = Path("/run/baton/lock")
+"""Where a daemon for all users of the machine serves."""
 
 
 def default_socket_dir() -> Path:
@@ -16,7 +21,7 @@ def default_socket_dir() -> Path:
     if given := os.environ.get("BATON_SOCKET_DIR"):
         return Path(given)
     if os.getuid() == 0:
-        return Path("/run/baton/lock")
+        return SYSTEM_SOCKET_DIR
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         return Path(runtime) / "baton" / "lock"
     return Path(f"/tmp/baton-{os.getuid()}/lock")

@@ -10,20 +10,10 @@ alone decide.
 from baton.lock.settings import Settings
 from baton.lock.state import Card, Client, Phase
 
-Rank = tuple[int, float, float, int]
-
 
 def patience_s(card: Card, client: Client, settings: Settings) -> float:
     """How long a waiter waits, while it could be served, before it is overdue."""
-    total = sum(other.weight for other in card.active.values())
-    return settings.patience_quanta * card.quantum_s * (1 + total / client.weight)
-
-
-def rank(card: Card, client: Client, now_s: float, unit_s: float, total_weight: float) -> Rank:
-    """The less the sooner. `unit_s` is the patience of a client per expected turn of the others."""
-    if client.phase is Phase.WAITING and now_s - client.eligible_s > unit_s * (1 + total_weight / client.weight):
-        return (0, client.eligible_s, 0.0, client.id)
-    return (1, -int(client.terms.priority), card.vtime_of(client), client.id)
+    return settings.patience_quanta * card.quantum_s * (1 + card.active_weight / client.weight)
 
 
 def eligible(card: Card, client: Client) -> bool:
@@ -32,20 +22,37 @@ def eligible(card: Card, client: Client) -> bool:
 
 
 def best_waiter(card: Card, now_s: float, settings: Settings) -> Client | None:
-    """The single waiter to serve next; gangs have their own way (see `gangs`)."""
+    """The single waiter to serve next; gangs have their own way (see `gangs`).
+
+    This loop is most of what a hand-over among many costs, hence its plainness.
+    """
     best: Client | None = None
-    best_rank: Rank | None = None
+    best_rank, best_vtime = -1, 0.0
+    latest: Client | None = None
     unit_s = settings.patience_quanta * card.quantum_s
-    total = -1.0
+    weight = card.active_weight
+    # Nobody's patience is shorter than this, so most need no closer look.
+    surely_fine_s = now_s - 2 * unit_s
     for client in card.waiters.values():
-        if client.parked or client.gang is not None or (client.quota is not None and card.throttled(client)):
+        if client.parked or client.gang is not None:
             continue
-        if total < 0:
-            total = sum(other.weight for other in card.active.values())
-        mine = rank(card, client, now_s, unit_s, total)
-        if best_rank is None or mine < best_rank:
-            best, best_rank = client, mine
-    return best
+        if client.quota is not None and card.throttled(client):
+            continue
+        since_s = client.eligible_s
+        if since_s < surely_fine_s and now_s - since_s > unit_s * (1 + weight / client.weight):
+            if latest is None or since_s < latest.eligible_s:
+                latest = client
+            continue
+        rank, vtime = client.terms.priority, client.vtime
+        # Waiters are in the order of their requests, so that among equals the first one wins.
+        if rank > best_rank or (rank == best_rank and vtime < best_vtime):
+            best, best_rank, best_vtime = client, rank, vtime
+    return latest or best
+
+
+def anyone(card: Card) -> bool:
+    """Whether anybody at all could be served were the card free."""
+    return any(eligible(card, client) for client in card.waiters.values())
 
 
 def overdue(card: Card, client: Client, now_s: float, settings: Settings) -> bool:

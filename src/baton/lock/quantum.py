@@ -38,22 +38,31 @@ def link_rate(card: Card, settings: Settings) -> float:
 
 def expected_cost_s(card: Card, settings: Settings) -> float | None:
     """What a switch should cost by the sizes alone; None when a working set is unknown."""
-    sizes = [client.working_set_bytes() for client in card.active.values()]
-    if not sizes or any(size is None for size in sizes):
-        return None
-    known = [size for size in sizes if size is not None]
-    if card.capacity_bytes and sum(known) <= card.capacity_bytes * settings.full_above:
+    total = largest = 0
+    for client in card.active.values():
+        size = client.need_bytes
+        if size is None:
+            return None
+        total += size
+        if size > largest:
+            largest = size
+    if card.capacity_bytes and total <= card.capacity_bytes * settings.full_above:
         return card.release_s
-    return card.release_s + max(known) / link_rate(card, settings)
+    return card.release_s + largest / link_rate(card, settings)
 
 
 def refresh(card: Card, settings: Settings) -> None:
     """Set the card's quantum and idle time from what is known now."""
-    cost_s = card.switch_cost_s
-    expected_s = expected_cost_s(card, settings)
-    if cost_s is None or (expected_s is not None and expected_s <= card.release_s):
-        cost_s = expected_s
-    card.cost_s = cost_s
+    if card.active:
+        cost_s = card.switch_cost_s
+        # While it thrashed although everything should fit, the sizes are not to be believed.
+        expected_s = expected_cost_s(card, settings) if card.clock_s >= card.thrash_until_s else None
+        if cost_s is None or (expected_s is not None and expected_s <= card.release_s):
+            cost_s = expected_s
+        card.cost_s = cost_s
+    else:
+        # Between two turns nobody may be active for an instant: that tells nothing new.
+        cost_s = card.cost_s
     if card.fixed_quantum_s is not None:
         card.quantum_s = card.fixed_quantum_s
     elif cost_s is None:
@@ -70,7 +79,8 @@ def refresh(card: Card, settings: Settings) -> None:
 
 def shortest_turn_s(card: Card, settings: Settings) -> float:
     """The least a holder gets when a higher priority, a due gang or a compute window wants the card."""
-    return max(card.quantum_s / 10, min(settings.min_quantum_s, card.quantum_s))
+    least_s = max(card.quantum_s / 10, min(settings.min_quantum_s, card.quantum_s))
+    return min(least_s, turn_s(card, settings)) if card.limited else least_s
 
 
 def turn_s(card: Card, settings: Settings) -> float:

@@ -29,6 +29,7 @@ UNKNOWN_FRAMES = 64
 WRITE_BUFFER_BYTES = 128 * wire.FRAME_BYTES
 _ACCEPTS_PER_TURN = 64
 _FLUSH_S = 1.0
+_BACKLOG = 4096
 _ACCEPT_RETRY_S = 0.25
 _SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -138,6 +139,10 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.close("does not read what it is sent")
+        self.abort()
+
+    def abort(self) -> None:
+        """End the connection whatever is still to be sent."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -172,14 +177,28 @@ class Listener:
         self._tasks: set[asyncio.Task[None]] = set()
         self._short = False
         # Bound under another name and renamed: there is never a moment without a socket at the path, and a
-        # leftover of an earlier daemon needs no unlinking.
-        fresh = path.with_name(f".{path.name}.{os.getpid()}")
+        # leftover of an earlier daemon needs no unlinking. Through a descriptor, because a card's path may be too long.
+        fresh = path.with_name(f".{path.name}.new")
         fresh.unlink(missing_ok=True)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        self._socket.bind(str(fresh))
-        fresh.chmod(mode)
-        self._socket.listen(4096)
-        fresh.replace(path)
+        directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            try:
+                self._socket.bind(f"/proc/self/fd/{directory}/{fresh.name}")
+            except OSError as error:
+                if error.errno != errno.ENOSPC or not path.exists():
+                    raise
+                # A full disk has room for one of them only.
+                path.unlink()
+                self._socket.bind(f"/proc/self/fd/{directory}/{fresh.name}")
+            fresh.chmod(mode)
+            self._socket.listen(_BACKLOG)
+            fresh.replace(path)
+        except OSError:
+            self._socket.close()
+            raise
+        finally:
+            os.close(directory)
         loop.add_reader(self._socket.fileno(), self._accept)
 
     def _accept(self) -> None:

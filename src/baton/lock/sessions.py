@@ -92,6 +92,13 @@ class Sessions:
             self.names.pop(client, None)
             self._host.submit(ev.Left(client))
 
+    def abandon(self) -> None:
+        """Let go of everybody, without a word and without consequences."""
+        for connection in list(self.connections.values()):
+            connection.closed = True
+            connection.abort()
+        self.connections.clear()
+
     def carry_out(self, instruction: Instruction) -> None:
         """Send what an instruction says; a client that left meanwhile is none of our business."""
         match instruction:

@@ -53,7 +53,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     thrash_samples: int = 3
     """Consecutive observations before thrashing is believed."""
 
-    thrash_penalty_quanta: float = 20.0
+    thrash_penalty_quanta: float = 4.0
     """How long a card stays exclusive after thrashing before it is tried together again; doubles each time."""
 
     window_s: float = 2.0

@@ -61,6 +61,7 @@ class Turn:
     reported: bool = False
     paging: bool = True
     paged_bytes: int = 0
+    quiet_samples: int = 0
     excess_sync_s: float = 0.0
 
 
@@ -104,6 +105,7 @@ class Client:
     gang: "Gang | None" = None
     allocated_bytes: int | None = None
     measured_bytes: int | None = None
+    need_bytes: int | None = None
     launches: int = 0
     sync_s: float = 0.0
     reported_wait_s: float = 0.0
@@ -114,10 +116,20 @@ class Client:
 
     def working_set_bytes(self) -> int | None:
         """What it needs on the card to run without paging, as far as anybody knows."""
-        known = [size for size in (self.allocated_bytes, self.measured_bytes) if size is not None]
-        if known:
-            return max(known)
-        return self.terms.memory_bytes if self.extended else None
+        return self.need_bytes
+
+    def learn_memory(self, *, allocated_bytes: int | None = None, measured_bytes: int | None = None) -> None:
+        """It reported, or telemetry saw, how much it has; the larger counts."""
+        if allocated_bytes is not None:
+            self.allocated_bytes = max(0, allocated_bytes)
+        if measured_bytes is not None:
+            # What is resident of one that does not report shrinks when others push it out; its need does not.
+            least = 0 if self.extended else self.measured_bytes or 0
+            self.measured_bytes = max(measured_bytes, least)
+        if self.allocated_bytes is not None or self.measured_bytes is not None:
+            self.need_bytes = max(self.allocated_bytes or 0, self.measured_bytes or 0)
+        else:
+            self.need_bytes = self.terms.memory_bytes if self.extended else None
 
     def owns(self) -> bool:
         """Whether it has the lock, perhaps on its way back."""
@@ -126,7 +138,13 @@ class Client:
     def set_terms(self, terms: Terms) -> None:
         """Serve it under new terms; what it used of a limit in this window stays used."""
         self.terms = terms
+        active = self.id in self.card.active
+        if active:
+            self.card.active_weight -= self.weight
         self.weight = terms.weight * CLASS_FACTOR ** (int(terms.priority) - 1)
+        if active:
+            self.card.active_weight += self.weight
+        self.learn_memory()
         if 0 < terms.cores_percent < 100:
             used_s = self.quota.used_s if self.quota else 0.0
             self.quota = Quota(terms.cores_percent / 100, used_s)
@@ -174,6 +192,7 @@ class Card:
     holders: dict[ClientId, Client] = field(default_factory=dict)
     waiters: dict[ClientId, Client] = field(default_factory=dict)
     active: dict[ClientId, Client] = field(default_factory=dict)
+    active_weight: float = 0.0
     limited: dict[ClientId, Client] = field(default_factory=dict)
     ghosts: dict[ClientId, Ghost] = field(default_factory=dict)
     work_s: float = 0.0
@@ -242,10 +261,9 @@ class Card:
         """Count it among those who want the card; whoever was away brings no credit from that time."""
         if client.id in self.active:
             return
-        floor = self._floor(client)
-        if floor > client.vtime:
-            client.vtime = floor
+        client.vtime = max(client.vtime, self._floor(client))
         self.active[client.id] = client
+        self.active_weight += client.weight
         client.entitle_mark = self.entitled
         self.share_out()
 
@@ -255,8 +273,11 @@ class Card:
             return
         self.settle_entitlement(client)
         del self.active[client.id]
+        self.active_weight -= client.weight
         client.last_active_s = self.clock_s
-        self.vtime = max(self.vtime, self._floor(client))
+        if not self.active:
+            self.active_weight = 0.0
+            self.vtime = max(self.vtime, client.vtime)
         self.share_out()
 
     def settle_entitlement(self, client: Client) -> None:
@@ -266,16 +287,20 @@ class Card:
         client.entitle_mark = self.entitled
 
     def _floor(self, client: Client) -> float:
-        """The virtual time at which a newcomer of this class starts: that of the least served one."""
+        """The virtual time at which a newcomer starts: that of the least served one of its class, else of all."""
         rank = client.terms.priority
-        least: float | None = None
+        least = least_of_class = float("inf")
         for other in self.active.values():
-            if other is client or other.terms.priority != rank or self.throttled(other):
+            if other is client or (other.quota is not None and self.throttled(other)):
                 continue
-            vtime = self.vtime_of(other)
-            if least is None or vtime < least:
+            vtime = other.vtime if other.turn is None else self.vtime_of(other)
+            if vtime < least_of_class and other.terms.priority == rank:
+                least_of_class = vtime
+            if vtime < least:
                 least = vtime
-        return self.vtime if least is None else least
+        if least_of_class != float("inf"):
+            return least_of_class
+        return least if least != float("inf") else self.vtime
 
     def throttled(self, client: Client) -> bool:
         """Whether a limited client has used up this window."""
@@ -289,14 +314,12 @@ class Card:
 
     def share_out(self) -> None:
         """Entitled rates of the active clients: in proportion to weight, none above its limit, the rest refilled."""
-        free_weight = 0.0
-        capped: list[Client] = []
         if not self.limited:
-            for client in self.active.values():
-                free_weight += client.weight
-            self.unit_rate = 1.0 / free_weight if free_weight else 0.0
+            self.unit_rate = 1.0 / self.active_weight if self.active else 0.0
             self.limited_rates = []
             return
+        free_weight = 0.0
+        capped: list[Client] = []
         for client in self.active.values():
             if client.quota is None:
                 free_weight += client.weight

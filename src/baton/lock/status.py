@@ -80,6 +80,13 @@ class TenantStatus(msgspec.Struct, frozen=True):
     account: Account
 
 
+class RunStatus(msgspec.Struct, frozen=True):
+    """What the processes of one `baton run` got, those that have ended included."""
+
+    run: str
+    account: Account
+
+
 class Status(msgspec.Struct, frozen=True):
     """Everything."""
 
@@ -90,6 +97,7 @@ class Status(msgspec.Struct, frozen=True):
     gpus: list[CardStatus]
     clients: list[ClientStatus]
     tenants: list[TenantStatus]
+    runs: list[RunStatus]
     fairness_error: float
 
 
@@ -191,6 +199,14 @@ def tenants(core: LockCore) -> dict[str, tuple[int, Ledger]]:
     return found
 
 
+def runs(core: LockCore) -> dict[str, Ledger]:
+    """Ledgers by run, the latest ones."""
+    found: dict[str, Ledger] = {}
+    for run, ledger in [*core.runs.items(), *((c.run, c.ledger) for c in core.clients.values() if c.run)]:
+        found.setdefault(run, Ledger()).add(ledger)
+    return found
+
+
 def collect(core: LockCore, now_s: float, *, version: str, pid: int, epoch: str, started_s: float) -> Status:
     """Everything, as of now."""
     core.advance(now_s)
@@ -203,5 +219,6 @@ def collect(core: LockCore, now_s: float, *, version: str, pid: int, epoch: str,
         gpus=[card_status(card) for card in core.cards.values()],
         clients=[client_status(client, now_s) for client in core.clients.values()],
         tenants=[TenantStatus(name, count, account(ledger)) for name, (count, ledger) in sorted(by_tenant.items())],
+        runs=[RunStatus(run, account(ledger)) for run, ledger in runs(core).items()],
         fairness_error=fairness_error([client.ledger for client in core.clients.values()]),
     )

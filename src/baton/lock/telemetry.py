@@ -11,6 +11,8 @@ class CardInfo(NamedTuple):
 
     id: CardId
     capacity_bytes: int
+    link_bytes_per_s: float = 0.0
+    """How fast paging moves memory over the link; 0 where nobody knows."""
 
 
 class Reading(NamedTuple):
@@ -27,8 +29,8 @@ class Telemetry(Protocol):
     def cards(self) -> Sequence[CardInfo]:
         """The machine's cards."""
 
-    def read(self, card: CardId) -> Reading:
-        """Look at one card."""
+    def read(self) -> Mapping[CardId, Reading]:
+        """Look at every card that answers."""
 
 
 class NoTelemetry:
@@ -41,6 +43,6 @@ class NoTelemetry:
         """The cards given by hand."""
         return self._given
 
-    def read(self, card: CardId) -> Reading:  # noqa: ARG002  # the port's signature
+    def read(self) -> Mapping[CardId, Reading]:
         """Nothing."""
-        return Reading()
+        return {}
