@@ -30,6 +30,7 @@ class Entry(NamedTuple):
 
 
 _SHARE = "Sharing GPUs on this machine"
+_CLUSTER = "On Kubernetes"
 _SIMULATED = "Without a GPU"
 _ABOUT = "About this installation"
 _STUDY = "Study"
@@ -39,6 +40,7 @@ COMMANDS: dict[str, Entry] = {
     "top": Entry("baton.cli.top", "Watch who runs on which GPU, who waits, and what everybody got.", _SHARE),
     "lock": Entry("baton.cli.lock", "Show and steer who runs on the GPUs of this machine.", _SHARE),
     "lockd": Entry("baton.cli.lockd", "Run the lock daemon, which decides who may run on a GPU now.", _SHARE),
+    "agent": Entry("baton.cli.agent", "Run the node agent, which gives containers their GPUs.", _CLUSTER),
     "demo": Entry("baton.cli.demo", "See it work: the same jobs serially, unmanaged and with Baton.", _SIMULATED),
     "simgpu": Entry("baton.cli.simgpu", "Simulated GPUs: start, look at, break, stop.", _SIMULATED),
     "doctor": Entry("baton.cli.doctor", "Check this machine for all that Baton needs, with remedies.", _ABOUT),

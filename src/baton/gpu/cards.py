@@ -22,6 +22,8 @@ class Vendor(enum.StrEnum):
     """Who makes the card, and so which environment variables and device files go with it."""
 
     NVIDIA = "nvidia"
+    OTHER = "other"
+    """Described by a file on the node; the description says what a container needs."""
 
 
 class Card(msgspec.Struct, frozen=True):

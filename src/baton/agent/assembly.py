@@ -1,0 +1,39 @@
+"""The agent as it runs on a node: the core with the companions that the configuration asks for."""
+
+from pathlib import Path
+
+import structlog
+
+from baton.agent.cluster import ClusterSide
+from baton.agent.config import AgentConfig
+from baton.agent.daemon import Agent, Companion
+from baton.agent.gpuwatch import OpenSource
+from baton.agent.lockkeeper import LockKeeper
+from baton.agent.lockport import LockClient
+from baton.agent.status import StatusServer
+from baton.agent.telemetry import Telemetry
+from baton.errors import BatonError
+from baton.kube.client import Client
+
+_log = structlog.get_logger(__name__)
+
+
+def assemble(config: AgentConfig, node: str, open_source: OpenSource, config_path: Path | None = None) -> Agent:
+    """An agent that is ready to run."""
+    settings = config.for_node(node)
+    companions: list[Companion] = [StatusServer(Telemetry())] if settings.serving.status_socket else []
+    companions.append(LockKeeper(start=settings.lock.supervise))
+    if settings.api.enabled and (client := _client()) is not None:
+        companions.append(ClusterSide(client))
+    agent = Agent(config, node, open_source, config_path=config_path, companions=companions)
+    agent.lock = LockClient(Path(settings.lock.socket_directory), lambda: agent.gpus.samples)
+    return agent
+
+
+def _client() -> Client | None:
+    """The way to the API server; a node without one still shares its GPUs."""
+    try:
+        return Client.from_environment(qps=10, burst=20, timeout_s=10.0, user_agent="baton-agent")
+    except BatonError as error:
+        _log.warning("no API server: labels, condition, events and the scheduler's choice are off", reason=str(error))
+        return None

@@ -1,0 +1,188 @@
+"""The scheduler's choice and kubelet's choice, brought together. Pure: pods and records in, decisions out.
+
+Kubelet asks for a preference without saying for whom, so *before* a container is allocated we can only ask which of
+this node's pods could be meant: those that kubelet has no slots recorded for and that want this many. Kubelet admits
+pods in the order of their creation, so the oldest is answered for. *After* the allocation kubelet's checkpoint says
+which pod has which slots, beyond doubt, and before a container starts they are compared with the scheduler's choice.
+Where they differ the truth is recorded on the pod, and whether the pod may start is a matter of arithmetic: only if its
+limits fit on the cards that it really has, together with everybody else who is there.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from baton.agent import volcano
+from baton.agent.config import Kind
+from baton.agent.podresources import PodUid, Recorded
+from baton.agent.resources import Offer
+from baton.agent.slots import card_of
+from baton.agent.volcano import Share
+from baton.gpu.cards import CardId
+
+MEMORY_PERCENTAGE = "volcano.sh/vgpu-memory-percentage"
+
+
+class Quantities(msgspec.Struct, frozen=True):
+    """What a container asks for."""
+
+    limits: dict[str, str | int] = {}
+    requests: dict[str, str | int] = {}
+
+    def count(self, resource: str) -> int:
+        text = str(self.limits.get(resource, self.requests.get(resource, 0)))
+        return int(text) if text.isdigit() else 0
+
+
+class Variable(msgspec.Struct, frozen=True):
+    """An entry of a container's environment."""
+
+    name: str
+    value: str = ""
+
+
+class Container(msgspec.Struct, frozen=True):
+    """The part of a container's specification that is read here."""
+
+    name: str
+    resources: Quantities = Quantities()
+    env: tuple[Variable, ...] = ()
+
+
+class NodePod(msgspec.Struct, frozen=True):
+    """A pod of this node, as much of it as matters here."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+    created: str
+    annotations: dict[str, str]
+    containers: tuple[Container, ...]
+    init_containers: tuple[Container, ...] = ()
+    ended: bool = False
+
+    def requesting(self, resource: str) -> list[Container]:
+        """The ordinary containers that ask for a resource: those that the scheduler's lists are about."""
+        return [container for container in self.containers if container.resources.count(resource)]
+
+    def own_variable(self, container: str, name: str) -> str | None:
+        """What the pod itself sets a variable to; None when it does not."""
+        entries = (entry for one in self.containers if one.name == container for entry in one.env)
+        return next((entry.value for entry in entries if entry.name == name), None)
+
+
+def chosen_shares(pod: NodePod, container: str, offer: Offer) -> list[Share] | None:
+    """The scheduler's cards for one container, with limits; None when it chose none."""
+    names = [one.name for one in pod.requesting(offer.name)]
+    if offer.kind is Kind.VGPU and volcano.ASSIGNED in pod.annotations and container in names:
+        lists = volcano.assigned_shares(pod.annotations[volcano.ASSIGNED], offer.memory_unit_mib)
+        position = names.index(container)
+        return lists[position] if position < len(lists) else None
+    chosen = volcano.our_cards(pod.annotations.get(volcano.OUR_CARDS, "")).get(container)
+    return None if chosen is None else [Share(card) for card in chosen]
+
+
+def cards_for_next(
+    pods: Iterable[NodePod], records: Sequence[Recorded], offer: Offer, size: int
+) -> tuple[CardId, ...] | None:
+    """The scheduler's cards for the container that kubelet is most likely admitting now; empty when it chose none,
+    None when no pod that we know of can be meant."""
+    recorded = {(record.pod_uid, record.container) for record in records if record.resource == offer.name}
+    for pod in sorted(pods, key=lambda pod: (pod.created, pod.namespace, pod.name)):
+        if pod.ended:
+            continue
+        for container in pod.requesting(offer.name):
+            if (pod.uid, container.name) in recorded or container.resources.count(offer.name) != size:
+                continue
+            return tuple(share.card for share in chosen_shares(pod, container.name, offer) or ())
+    return None
+
+
+class Settlement(msgspec.Struct, frozen=True):
+    """What comes of comparing both choices for one container."""
+
+    pod: NodePod
+    container: str
+    given: tuple[CardId, ...]
+    """Kubelet's, one per slot, sorted."""
+    shares: tuple[Share, ...]
+    """What is in force: kubelet's cards with the pod's limits."""
+    mismatch: str = ""
+    """A sentence for the pod when the scheduler chose other cards; empty when not."""
+    refusal: str = ""
+    """Why the container must not start; empty when it may."""
+
+
+def settle(
+    pod: NodePod,
+    container: str,
+    slots: Iterable[str],
+    offer: Offer,
+    others: Iterable[Share],
+) -> Settlement:
+    """Compare, and decide whether the container may start. `others` are all shares in force on this node."""
+    given = tuple(sorted(card_of(slot) for slot in slots))
+    wanted = chosen_shares(pod, container, offer) or []
+    limits = _limits(pod, container, offer, wanted)
+    by_card = {share.card: share for share in wanted}
+    shares = tuple(
+        Share(card, by_card[card].memory_mib, by_card[card].cores_percent)
+        if card in by_card
+        else Share(card, limits.memory_mib, limits.cores_percent)
+        for card in given
+    )
+    mismatch = ""
+    if wanted and sorted(share.card for share in wanted) != list(given):
+        mismatch = (
+            f"the scheduler chose {_names(share.card for share in wanted)} for container {container}, "
+            f"kubelet gave {_names(given)}"
+        )
+    return Settlement(pod, container, given, shares, mismatch, _over(offer, shares, others) if mismatch else "")
+
+
+def _limits(pod: NodePod, container: str, offer: Offer, wanted: Sequence[Share]) -> Share:
+    """The limits per card: the scheduler's, else what the container asks for."""
+    if wanted:
+        return wanted[0]
+    spec = next((one for one in pod.containers if one.name == container), None)
+    if spec is None or offer.kind is not Kind.VGPU:
+        return Share(CardId(""))
+    prefix = offer.name.rpartition("vgpu-number")[0]
+    memory_mib = spec.resources.count(f"{prefix}vgpu-memory") * offer.memory_unit_mib
+    percent = spec.resources.count(MEMORY_PERCENTAGE)
+    if percent and offer.terms:
+        smallest = min(terms.card.memory_mib for terms in offer.terms.values())
+        memory_mib = smallest * min(percent, 100) // 100
+    return Share(CardId(""), memory_mib, spec.resources.count(f"{prefix}vgpu-cores"))
+
+
+def _over(offer: Offer, shares: Iterable[Share], others: Iterable[Share]) -> str:
+    """A sentence when a card would be promised more memory than it may be."""
+    promised: dict[CardId, int] = {}
+    for share in (*shares, *others):
+        promised[share.card] = promised.get(share.card, 0) + share.memory_mib
+    for share in shares:
+        terms = offer.terms.get(share.card)
+        if terms is not None and share.memory_mib and promised[share.card] > terms.promised_memory_mib:
+            return (
+                f"kubelet gave this container {share.card}, where {share.memory_mib} MiB more would promise "
+                f"{promised[share.card]} MiB of {terms.promised_memory_mib} MiB; delete the pod and let it be "
+                "scheduled again"
+            )
+    return ""
+
+
+def _names(cards: Iterable[CardId]) -> str:
+    return ", ".join(sorted(cards)) or "no card"
+
+
+def shares_in_force(
+    pods: Mapping[PodUid, NodePod], records: Iterable[Recorded], offer: Offer
+) -> dict[tuple[PodUid, str], tuple[Share, ...]]:
+    """Every container's cards and limits, from kubelet's records and the pods; pods that have ended do not count."""
+    found = {}
+    for record in records:
+        pod = pods.get(record.pod_uid)
+        if record.resource == offer.name and pod is not None and not pod.ended:
+            found[record.pod_uid, record.container] = settle(pod, record.container, record.slots, offer, ()).shares
+    return found

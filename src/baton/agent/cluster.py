@@ -1,0 +1,327 @@
+"""The API server's side of the agent: what the cluster is told of this node, and what this node hears of its pods.
+
+Told: labels, the annotation in which Volcano expects vGPUs, load for schedulers, a node condition with the reason when
+cards are bad, and events on the node and on pods. Heard: this node's pods, for the scheduler's choice of cards and for
+limits. All of it is optional: while the API server is away, kubelet is served as before, and what was to be told is
+told when it is back.
+"""
+
+import asyncio
+import datetime
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from baton.agent import assignments, labels, volcano
+from baton.agent.answers import overridden
+from baton.agent.assignments import Container, NodePod, Settlement
+from baton.agent.config import Kind
+from baton.agent.daemon import Agent, Companion
+from baton.agent.lockport import PodLimits
+from baton.agent.podresources import PodUid, Recorded, owner_of, read_checkpoint
+from baton.agent.resources import Offer, Role
+from baton.errors import BatonError
+from baton.gpu.cards import CardId, Sample
+from baton.kube.client import STRATEGIC_PATCH, Client, Resource
+from baton.kube.objects import Metadata, ObjectReference
+from baton.kube.recorder import Recorder
+from baton.kube.reflector import Reflector
+from baton.kube.store import Delta, Store
+
+_log = structlog.get_logger(__name__)
+
+CONDITION = "BatonGpusHealthy"
+LOAD = "baton.dev/load"
+NODE_LOCKS = ("hamivgpu",)
+"""Annotations by which a Volcano scheduler locks a node until the device plugin has allocated."""
+_UNKNOWN_POD_LIMIT_S = 0.1
+"""How long a preference waits for a pod that kubelet knows of before we do."""
+_REPEAT_S = 60.0
+"""Everything is compared with the node this often, in case somebody else changed it."""
+
+
+class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+
+
+class _PodStatus(msgspec.Struct, frozen=True):
+    phase: str = ""
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    metadata: Metadata
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+
+class _Node(msgspec.Struct, frozen=True):
+    metadata: Metadata
+
+
+_PODS: Resource[_Pod] = Resource("", "v1", "pods", _Pod)
+_NODES: Resource[_Node] = Resource("", "v1", "nodes", _Node, namespaced=False)
+
+
+class ClusterSide(Companion):
+    """Follows an agent and keeps the API server informed."""
+
+    name = "API server"
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._store: Store[_Pod] = Store()
+        self._pods: dict[PodUid, NodePod] = {}
+        self._synced = asyncio.Event()
+        self._pods_moved = asyncio.Event()
+        self._node_uid = ""
+        self._recorder: Recorder | None = None
+        self._agent: Agent | None = None
+        self._told_bad: dict[CardId, str] = {}
+
+    async def run(self, agent: Agent) -> None:
+        self._agent = agent
+        self._recorder = Recorder(self._client, "baton-agent", agent.node)
+        self._store.subscribe(self._pod_moved)
+        tasks = [asyncio.create_task(self._tell_for_ever(agent)), asyncio.create_task(self._load_for_ever(agent))]
+        if agent.config.api.events:
+            tasks.append(asyncio.create_task(self._recorder.run()))
+        if agent.config.api.pods:
+            selector = f"spec.nodeName={agent.node}"
+            reflector = Reflector(self._client, _PODS, self._store, field_selector=selector)
+            self._synced = reflector.synced
+            tasks += [asyncio.create_task(reflector.run()), asyncio.create_task(self._limits_for_ever(agent))]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._client.close()
+
+    async def chosen_cards(self, offer: Offer, size: int) -> Sequence[CardId]:
+        if self._agent is None or not self._synced.is_set():
+            return ()
+        records = self._records(self._agent)
+        found = assignments.cards_for_next(self._pods.values(), records, offer, size)
+        if found is None:
+            # Kubelet and we learn of a pod by different connections; it can be a moment ahead.
+            try:
+                async with asyncio.timeout(_UNKNOWN_POD_LIMIT_S):
+                    while found is None:
+                        self._pods_moved.clear()
+                        await self._pods_moved.wait()
+                        found = assignments.cards_for_next(self._pods.values(), records, offer, size)
+            except TimeoutError:
+                pass
+        return found or ()
+
+    async def start_refusal(self, offer: Offer, slots: Sequence[str]) -> str:
+        agent = self._agent
+        if agent is None or not self._synced.is_set():
+            return ""
+        records = self._records(agent)
+        owner = owner_of(slots, offer.name, records)
+        pod = self._pods.get(owner.pod_uid) if owner is not None else None
+        if owner is None or pod is None:
+            return ""
+        in_force = assignments.shares_in_force(self._pods, records, offer)
+        in_force.pop((owner.pod_uid, owner.container), None)
+        others = [share for shares in in_force.values() for share in shares]
+        settlement = assignments.settle(pod, owner.container, slots, offer, others)
+        asyncio.get_running_loop().create_task(self._record(offer, settlement))  # ends by itself, soon
+        if agent.lock is not None and not settlement.refusal:
+            await agent.lock.limit(self._limits(agent, records))
+        return settlement.refusal
+
+    def _records(self, agent: Agent) -> list[Recorded]:
+        return read_checkpoint(Path(agent.config.kubelet.plugin_directory))
+
+    def _pod_moved(self, delta: Delta[_Pod]) -> None:
+        pod = delta.new
+        if pod is None:
+            old = delta.old
+            if old is not None:
+                self._pods.pop(PodUid(old.metadata.uid), None)
+        else:
+            self._pods[PodUid(pod.metadata.uid)] = NodePod(
+                PodUid(pod.metadata.uid),
+                pod.metadata.namespace,
+                pod.metadata.name,
+                pod.metadata.creation_timestamp,
+                pod.metadata.annotations,
+                pod.spec.containers,
+                pod.spec.init_containers,
+                pod.status.phase in ("Succeeded", "Failed"),
+            )
+        self._pods_moved.set()
+
+    async def _record(self, offer: Offer, settlement: Settlement) -> None:
+        """Write on the pod what it really has, when that is not what the scheduler chose, and Volcano's last word."""
+        pod = settlement.pod
+        change: dict[str, str | None] = {}
+        if sentence := overridden(settlement.given, pod.own_variable(settlement.container, "NVIDIA_VISIBLE_DEVICES")):
+            self._event(_about_pod(pod), "CardsOverridden", sentence, warning=True)
+        if settlement.mismatch:
+            self._event(_about_pod(pod), "CardsDiffer", settlement.mismatch, warning=True)
+            given = {**volcano.our_cards(pod.annotations.get(volcano.ACTUAL_CARDS, ""))}
+            given[settlement.container] = list(settlement.given)
+            change[volcano.ACTUAL_CARDS] = volcano.our_cards_text(given)
+            if offer.kind is Kind.VGPU and volcano.ASSIGNED in pod.annotations:
+                # The scheduler rebuilds its books from this annotation; it must say what is true.
+                lists: list[Any] = volcano.assigned_shares(pod.annotations[volcano.ASSIGNED], offer.memory_unit_mib)
+                names = [container.name for container in pod.requesting(offer.name)]
+                if settlement.container in names and names.index(settlement.container) < len(lists):
+                    lists[names.index(settlement.container)] = settlement.shares
+                    change[volcano.ASSIGNED] = volcano.assigned_text(lists, offer.memory_unit_mib)
+        if settlement.refusal:
+            self._event(_about_pod(pod), "CardOverCommitted", settlement.refusal, warning=True)
+        allocating = pod.annotations.get(volcano.BIND_PHASE) == "allocating"
+        if allocating:
+            change[volcano.BIND_PHASE] = "failed" if settlement.refusal else "success"
+        if not change:
+            return
+        try:
+            await self._client.patch(_PODS, pod.name, {"metadata": {"annotations": change}}, pod.namespace)
+            if allocating and self._agent is not None:
+                unlocked = {"metadata": {"annotations": dict.fromkeys(NODE_LOCKS)}}
+                await self._client.patch(_NODES, self._agent.node, unlocked)
+        except BatonError as error:
+            _log.warning(
+                "the pod's annotations cannot be written", pod=f"{pod.namespace}/{pod.name}", reason=str(error)
+            )
+
+    async def _tell_for_ever(self, agent: Agent) -> None:
+        while True:
+            try:
+                await self._tell(agent)
+            except BatonError as error:
+                _log.warning("the node cannot be updated", reason=str(error))
+            async with agent.moved:
+                try:
+                    async with asyncio.timeout(_REPEAT_S):
+                        await agent.moved.wait()
+                except TimeoutError:
+                    continue
+
+    async def _tell(self, agent: Agent) -> None:
+        node = await self._client.get(_NODES, agent.node)
+        self._node_uid = node.metadata.uid
+        metadata: dict[str, Any] = {}
+        offers = tuple(endpoint.board.offer for endpoint in agent.endpoints.values())
+        if agent.config.api.labels:
+            prefix = agent.config.api.label_prefix
+            wanted = labels.gpu_labels(prefix, agent.gpus.cards, offers)
+            for kind in agent.kinds:
+                wanted |= {name: labels.value_of(text) for name, text in kind.labels().items()}
+            if change := labels.change(node.metadata.labels, wanted, prefix):
+                metadata["labels"] = change
+        unhealthy = agent.gpus.tracker.unhealthy()
+        vgpu = next((offer for offer in offers if offer.kind is Kind.VGPU and offer.role is Role.CARDS), None)
+        register = volcano.register_text(vgpu, unhealthy) if vgpu is not None else None
+        if node.metadata.annotations.get(volcano.REGISTER) != register:
+            metadata["annotations"] = {volcano.REGISTER: register}
+        if metadata:
+            await self._client.patch(_NODES, agent.node, {"metadata": metadata})
+        if agent.config.api.condition and agent.gpus.cards:
+            await self._tell_condition(agent)
+
+    async def _tell_condition(self, agent: Agent) -> None:
+        verdicts = agent.gpus.tracker.verdicts()
+        bad = {verdict.card: verdict.reason for verdict in verdicts if not verdict.healthy}
+        sentences = [f"{card}: {reason}" for card, reason in bad.items()]
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        condition = {
+            "type": CONDITION,
+            "status": "False" if bad else "True",
+            "reason": "CardsUnhealthy" if bad else "AllCardsHealthy",
+            "message": "; ".join(sentences)[:1024] or f"{len(verdicts)} cards are healthy",
+            "lastHeartbeatTime": now,
+        }
+        if bad != self._told_bad or not self._told_bad:
+            condition["lastTransitionTime"] = now
+        body = {"status": {"conditions": [condition]}}
+        await self._client.patch(_NODES, agent.node, body, subresource="status", content_type=STRATEGIC_PATCH)
+        about = ObjectReference(kind="Node", name=agent.node, uid=agent.node, api_version="v1")
+        for card, reason in bad.items():
+            if self._told_bad.get(card) != reason:
+                self._event(about, "CardUnhealthy", f"{card}: {reason}", warning=True)
+        for card in self._told_bad.keys() - bad.keys():
+            self._event(about, "CardHealthy", f"{card} is back in service")
+        self._told_bad = bad
+
+    async def _load_for_ever(self, agent: Agent) -> None:
+        told = ""
+        while True:
+            await asyncio.sleep(agent.config.api.load_every_s)
+            text = load_text(agent.gpus.samples)
+            if text == told:
+                continue
+            try:
+                await self._client.patch(_NODES, agent.node, {"metadata": {"annotations": {LOAD: text or None}}})
+                told = text
+            except BatonError as error:
+                _log.debug("load is not published", reason=str(error))
+
+    async def _limits_for_ever(self, agent: Agent) -> None:
+        """Limits are set when a container starts; this puts them back after the lock daemon has lost them."""
+        while True:
+            await self._synced.wait()
+            if agent.lock is not None:
+                await agent.lock.limit(self._limits(agent, self._records(agent)))
+            await asyncio.sleep(agent.config.api.load_every_s)
+
+    def _limits(self, agent: Agent, records: list[Recorded]) -> list[PodLimits]:
+        found: dict[PodUid, PodLimits] = {}
+        for endpoint in agent.endpoints.values():
+            offer = endpoint.board.offer
+            if offer.role is not Role.CARDS or offer.kind is not Kind.VGPU:
+                continue
+            for (uid, _), shares in assignments.shares_in_force(self._pods, records, offer).items():
+                pod = self._pods[uid]
+                limits = found.setdefault(uid, PodLimits(uid, pod.namespace, pod.name))
+                # The daemon's terms are per client and card; of a pod's several limits the widest must pass.
+                found[uid] = PodLimits(
+                    uid,
+                    pod.namespace,
+                    pod.name,
+                    _widest(limits.memory_mib, [share.memory_mib for share in shares]),
+                    _widest(limits.cores_percent, [share.cores_percent for share in shares]),
+                    oversubscribe=False,
+                )
+        return list(found.values())
+
+    def _event(self, about: ObjectReference, reason: str, message: str, *, warning: bool = False) -> None:
+        if self._recorder is not None and self._agent is not None and self._agent.config.api.events:
+            self._recorder.record(about, reason, message, warning=warning)
+
+
+def _widest(known: int, more: Sequence[int]) -> int:
+    return max(known, *more) if more else known
+
+
+def _about_pod(pod: NodePod) -> ObjectReference:
+    return ObjectReference(kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid, api_version="v1")
+
+
+def load_text(samples: Sequence[Sample]) -> str:
+    """Load for schedulers, coarse enough not to change with every breath: JSON, per card in steps of five."""
+    rows: Mapping[str, dict[str, int]] = {
+        sample.card: {
+            "utilisation": _step(sample.utilisation_percent),
+            "memory": _step(100 * (sample.memory_used_mib or 0) / sample.memory_total_mib)
+            if sample.memory_total_mib
+            else 0,
+            "temperature": _step(sample.temperature_c),
+            "power": _step(sample.power_w),
+        }
+        for sample in samples
+    }
+    return msgspec.json.encode(rows, order="sorted").decode() if rows else ""
+
+
+def _step(value: float | None) -> int:
+    return round((value or 0) / 5) * 5

@@ -1,0 +1,347 @@
+"""The agent's configuration: which resources a node offers, and how.
+
+One file serves a whole cluster. `resources` is what every node offers; an entry of `nodes` whose pattern fits the
+node's name replaces parts of it. Within a resource, `cards` picks cards by UUID, index or model and overrides the
+resource's values for them; the first entry that fits a card counts. A resource without `cards` takes every card.
+
+    resources:
+      - name: nvshare.com/gpu
+        replicas: 10
+        cards:
+          - model: "*A100*"
+            replicas: 20
+            sharing: concurrent
+            memory-overcommit: 1.5
+          - index: 7
+            use: false
+
+Everything that can be wrong without looking at the hardware is found when the file is read, all at once; what depends
+on the cards (a card in two resources, too many slots for kubelet) is found by `resources.plan`, also all at once.
+"""
+
+import enum
+import fnmatch
+import re
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from baton.agent.documents import Document
+from baton.agent.lifecycle import Mode
+from baton.agent.policies import Policy
+from baton.agent.slots import MAX_SLOTS
+from baton.gpu.cards import Card
+
+_Replicas = Annotated[int, Meta(ge=1, le=MAX_SLOTS)]
+_Overcommit = Annotated[float, Meta(ge=1.0, le=100.0)]
+_Seconds = Annotated[float, Meta(ge=0.0, le=3600.0)]
+
+_NAME = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$")
+_PREFIX = re.compile(r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$")
+_MAX_PREFIX = 253 - len("requests.")
+
+
+class Kind(enum.StrEnum):
+    """What a resource counts."""
+
+    SLOTS = "slots"
+    """Time-shared slots of a card, as nvshare has them."""
+    VGPU = "vgpu"
+    """Shares with limits on memory and cores, as Volcano's vGPU has them: three resources that belong together."""
+    WHOLE = "whole"
+    """Cards that one container has for itself."""
+
+
+class Sharing(enum.StrEnum):
+    """Who may run on a card at one moment; the lock daemon sees to it."""
+
+    AUTO = "auto"
+    """The daemon decides by what fits and what it measures."""
+    EXCLUSIVE = "exclusive"
+    CONCURRENT = "concurrent"
+
+
+class DeviceList(enum.StrEnum):
+    """How a container's cards are made visible to it."""
+
+    ENVIRONMENT = "environment"
+    """NVIDIA_VISIBLE_DEVICES; needs NVIDIA's container runtime."""
+    DEVICE_NODES = "device-nodes"
+    """The device files themselves; survives a re-creation of the container's device cgroup."""
+    CDI = "cdi"
+    """Names of CDI devices, from a specification that NVIDIA's toolkit or an operator wrote."""
+
+
+class CardRule(msgspec.Struct, frozen=True, rename="kebab"):
+    """Which cards, and what is different for them. A card must fit every selector that is given."""
+
+    uuid: str | None = None
+    index: Annotated[int, Meta(ge=0)] | None = None
+    model: str | None = None
+    """A pattern with * and ?, compared without regard to case."""
+    use: bool = True
+    """False leaves the card out of this resource."""
+    replicas: _Replicas | None = None
+    sharing: Sharing | None = None
+    memory_overcommit: _Overcommit | None = None
+
+    def fits(self, card: Card) -> bool:
+        """Whether this rule is about `card`."""
+        return (
+            (self.uuid is None or self.uuid == card.id)
+            and (self.index is None or self.index == card.index)
+            and (self.model is None or fnmatch.fnmatch(card.model.lower(), self.model.lower()))
+        )
+
+
+class Resource(msgspec.Struct, frozen=True, rename="kebab"):
+    """One resource, or the three of a vGPU."""
+
+    name: str
+    kind: Kind = Kind.SLOTS
+    replicas: _Replicas = 10
+    """Slots, or shares, per card."""
+    policy: Policy = Policy.SPREAD
+    max_per_container: Annotated[int, Meta(ge=0)] = 0
+    """A container that asks for more is refused; 0 is no limit."""
+    sharing: Sharing = Sharing.AUTO
+    memory_overcommit: _Overcommit = 1.0
+    """How much of a card's memory may be promised in all, as a multiple of what it has."""
+    only_listed_cards: bool = False
+    """Take the cards that a rule names and no others."""
+    cards: tuple[CardRule, ...] = ()
+    memory_name: str = "volcano.sh/vgpu-memory"
+    """Of kind vgpu: the resource that counts memory."""
+    cores_name: str = "volcano.sh/vgpu-cores"
+    """Of kind vgpu: the resource that counts percents of a card's cores."""
+    memory_unit_mib: Annotated[int, Meta(ge=1, le=65536)] = 1
+    """Of kind vgpu: what one unit of the memory resource stands for; Volcano's gpuMemoryFactor."""
+
+    def names(self) -> tuple[str, ...]:
+        """Every resource name that this entry offers to kubelet."""
+        return (self.name, self.memory_name, self.cores_name) if self.kind is Kind.VGPU else (self.name,)
+
+    def rule_for(self, card: Card) -> CardRule | None:
+        """What holds for `card`; None when this resource does not take it."""
+        rule = next((rule for rule in self.cards if rule.fits(card)), None)
+        if rule is None:
+            return None if self.only_listed_cards else CardRule()
+        return rule if rule.use else None
+
+
+class Kubelet(msgspec.Struct, frozen=True, rename="kebab"):
+    """Where kubelet is."""
+
+    directory: str = "/var/lib/kubelet"
+    """Kubelet's root directory: the PodResources socket and the plugin registry are below it."""
+    plugin_directory: str = "/var/lib/kubelet/device-plugins"
+    """Fixed in kubelet, whatever its root directory."""
+    registration: Mode = Mode.REGISTER
+    own_directory: str = "/var/lib/kubelet/plugins/baton.dev"
+    """With `registration: registry`, where our sockets lie; kubelet must see the same path."""
+
+
+class Hook(msgspec.Struct, frozen=True, rename="kebab"):
+    """The preload library in workloads."""
+
+    enabled: bool = True
+    directory: str = "/var/lib/baton/hook"
+    """On the host. Every version stays here under a name of its own, since kubelet replays old answers."""
+    container_directory: str = "/usr/lib/baton"
+    """Where a container sees it."""
+
+
+class Lock(msgspec.Struct, frozen=True, rename="kebab"):
+    """The lock daemon."""
+
+    socket_directory: str = "/run/baton/lock"
+    """On the host; mounted into every container as a directory, so that a restart of the daemon is seen."""
+    container_directory: str = "/run/baton/lock"
+    supervise: bool = True
+    """Start `baton lockd` when none answers; it goes on when the agent ends."""
+
+
+class Health(msgspec.Struct, frozen=True, rename="kebab"):
+    """When a card counts as bad and as good again."""
+
+    enabled: bool = True
+    settle_s: _Seconds = 0.3
+    """Changes within this time are told to kubelet together; each message rewrites its whole checkpoint."""
+    heal_s: _Seconds = 1.0
+    """A card must answer well for this long before it is offered again."""
+    probe_every_s: Annotated[float, Meta(ge=0.05, le=600.0)] = 0.5
+    max_temperature_c: Annotated[int, Meta(ge=40, le=150)] | None = None
+    """Above it a card takes no new work; none by default, since cards throttle by themselves."""
+    ignore_xids: tuple[int, ...] = ()
+
+
+class Api(msgspec.Struct, frozen=True, rename="kebab"):
+    """What the agent writes to the API server. Nothing here is needed for a container to get its card."""
+
+    enabled: bool = True
+    labels: bool = True
+    label_prefix: str = "baton.dev"
+    """`nvidia.com` gives the names of NVIDIA's GPU feature discovery, for nodes that do not run it."""
+    condition: bool = True
+    events: bool = True
+    pods: bool = True
+    """Watch this node's pods: the scheduler's choice of cards, limits, mismatches."""
+    load_every_s: Annotated[float, Meta(ge=1.0, le=3600.0)] = 15.0
+    """How often load, temperature and power are published at most; unchanged ones are not."""
+
+
+class Serving(msgspec.Struct, frozen=True, rename="kebab"):
+    """The agent's own listeners."""
+
+    metrics_address: str = "0.0.0.0:9465"
+    """Metrics, /healthz and /readyz; empty for none."""
+    status_socket: str = "/run/baton/agent.sock"
+    """Where `baton agent status` asks."""
+
+
+class NodeOverride(msgspec.Struct, frozen=True, rename="kebab"):
+    """What is different on some nodes. A list here replaces the list of the same name."""
+
+    name: str
+    """A pattern with * and ? for node names; the first entry that fits counts."""
+    resources: tuple[Resource, ...] | None = None
+    devices: tuple[str, ...] | None = None
+
+
+class AgentConfig(msgspec.Struct, frozen=True, rename="kebab"):
+    """The whole file."""
+
+    resources: tuple[Resource, ...] = (Resource(name="nvshare.com/gpu"),)
+    nodes: tuple[NodeOverride, ...] = ()
+    devices: tuple[str, ...] = ()
+    """Files that describe devices of other vendors; relative paths are relative to this file."""
+    device_list: DeviceList = DeviceList.ENVIRONMENT
+    cdi_kind: str = "nvidia.com/gpu"
+    """With `device-list: cdi`, the vendor and class of the names."""
+    kubelet: Kubelet = Kubelet()
+    hook: Hook = Hook()
+    lock: Lock = Lock()
+    health: Health = Health()
+    api: Api = Api()
+    serving: Serving = Serving()
+
+    def resource_names(self) -> tuple[str, ...]:
+        """Every name under which cards are offered."""
+        return tuple(name for resource in self.resources for name in resource.names())
+
+    def for_node(self, node: str) -> "AgentConfig":
+        """The configuration as it holds on one node."""
+        for override in self.nodes:
+            if fnmatch.fnmatch(node, override.name):
+                return msgspec.structs.replace(
+                    self,
+                    resources=self.resources if override.resources is None else override.resources,
+                    devices=self.devices if override.devices is None else override.devices,
+                )
+        return self
+
+
+def load(path: Path) -> AgentConfig:
+    """Read the file; `DocumentError` with every mistake in it."""
+    document = Document.read(path)
+    return _checked(document, path.parent)
+
+
+def parse(text: str, source: str = "the agent's configuration") -> AgentConfig:
+    """Read the text of a file."""
+    return _checked(Document(text, source), Path())
+
+
+def _checked(document: Document, home: Path) -> AgentConfig:
+    config = document.convert(AgentConfig)
+    if config is None:
+        # What could not be read is already reported; the names are still worth a look in the same pass.
+        _check_raw_names(document)
+        document.close()
+        raise AssertionError("a document that does not convert has mistakes")
+    _check_resources(document, config.resources, "resources")
+    _check_paths(document, config)
+    for number, override in enumerate(config.nodes):
+        _check_resources(document, override.resources or (), f"nodes[{number}].resources")
+    document.close()
+    return msgspec.structs.replace(
+        config,
+        devices=tuple(str(home / name) for name in config.devices),
+        nodes=tuple(
+            msgspec.structs.replace(node, devices=tuple(str(home / name) for name in node.devices))
+            if node.devices is not None
+            else node
+            for node in config.nodes
+        ),
+    )
+
+
+def _check_raw_names(document: Document) -> None:
+    listed = document.value.get("resources")
+    seen: dict[str, int] = {}
+    for number, entry in enumerate(listed if isinstance(listed, list) else ()):
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if isinstance(name, str):
+            _check_name(document, f"resources[{number}].name", name, seen, number)
+
+
+def _check_resources(document: Document, resources: tuple[Resource, ...], path: str) -> None:
+    seen: dict[str, int] = {}
+    for number, resource in enumerate(resources):
+        where = f"{path}[{number}]"
+        fields = ("name", "memory-name", "cores-name")
+        for field, name in zip(fields, resource.names(), strict=False):
+            _check_name(document, f"{where}.{field}", name, seen, number)
+        if resource.kind is Kind.WHOLE and resource.policy is Policy.LOAD:
+            document.mistake(f"{where}.policy", "is 'load', which is for shared cards; whole ones have no load yet")
+        for rule_number, rule in enumerate(resource.cards):
+            _check_rule(document, f"{where}.cards[{rule_number}]", rule, resource)
+
+
+def _check_rule(document: Document, where: str, rule: CardRule, resource: Resource) -> None:
+    if rule.uuid is None and rule.index is None and rule.model is None:
+        document.mistake(where, "selects no card; give uuid, index or model")
+    if resource.kind is Kind.WHOLE and rule.replicas not in (None, 1):
+        document.mistake(f"{where}.replicas", f"is {rule.replicas}, but the resource gives out whole cards")
+
+
+def _check_name(document: Document, where: str, name: str, seen: dict[str, int], number: int) -> None:
+    if problem := name_problem(name):
+        document.mistake(where, f"is {name!r}: {problem}")
+    elif name in seen:
+        document.mistake(where, f"is {name!r}, as in resources[{seen[name]}]; a resource name can be used once")
+    seen.setdefault(name, number)
+
+
+def name_problem(name: str) -> str:
+    """Why kubelet would refuse a resource of this name; empty when it would not."""
+    prefix, slash, rest = name.partition("/")
+    if not slash:
+        return "expected DOMAIN/NAME, such as nvshare.com/gpu"
+    if prefix == "kubernetes.io" or prefix.endswith(".kubernetes.io") or prefix.startswith("requests."):
+        return "the domain is reserved by Kubernetes; use one of your own"
+    if len(prefix) > _MAX_PREFIX or not _PREFIX.match(prefix):
+        return f"the domain must be lower-case DNS labels of at most {_MAX_PREFIX} characters in all"
+    if not _NAME.match(rest):
+        return "the part after / must be 1 to 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
+    return ""
+
+
+def _check_paths(document: Document, config: AgentConfig) -> None:
+    absolute = {
+        "kubelet.directory": config.kubelet.directory,
+        "kubelet.plugin-directory": config.kubelet.plugin_directory,
+        "kubelet.own-directory": config.kubelet.own_directory,
+        "hook.directory": config.hook.directory,
+        "hook.container-directory": config.hook.container_directory,
+        "lock.socket-directory": config.lock.socket_directory,
+        "lock.container-directory": config.lock.container_directory,
+    }
+    for field, value in absolute.items():
+        if not value.startswith("/"):
+            document.mistake(field, f"is {value!r}: expected an absolute path; kubelet mounts it")
+    address = config.serving.metrics_address
+    if address and not re.fullmatch(r"[^\s]*:\d{1,5}", address):
+        document.mistake("serving.metrics-address", f"is {address!r}: expected HOST:PORT, or nothing")

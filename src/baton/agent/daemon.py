@@ -1,0 +1,270 @@
+"""The agent as one process: cards on one side, kubelet on the other, and everything optional around them.
+
+Order matters at the start. Cards are found and every resource is served and registered before anything else is tried:
+no network, no lock daemon and no API server is needed for that, because a pod that kubelet admits while the resource
+is missing fails for good. The rest (the lock daemon, the API server, metrics) runs in tasks that may fail and try again
+without touching what kubelet sees.
+
+The configuration is read again on SIGHUP and when its file changes. A resource whose slots change keeps its
+registration and sends a new list; one that is new or gone starts or ends its endpoint; a file with mistakes is reported
+and the former configuration stays in force.
+"""
+
+import asyncio
+import random
+import signal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+
+import structlog
+
+from baton.agent import config as configuration
+from baton.agent import kit as kits
+from baton.agent.answers import Answer, Kit, answer
+from baton.agent.config import AgentConfig
+from baton.agent.devices import DeviceKind, load_kinds
+from baton.agent.endpoint import PluginEndpoint, mark
+from baton.agent.gpuwatch import GpuWatch, OpenSource
+from baton.agent.lockport import LockPort
+from baton.agent.plugin import Board, plugin_options
+from baton.agent.podresources import PodResources
+from baton.agent.policies import CardLoad
+from baton.agent.resources import Offer, PlanError, plan, unused_rules
+from baton.errors import BatonError
+from baton.gpu.cards import CardId
+
+_log = structlog.get_logger(__name__)
+
+_CONFIG_LOOK_EVERY_S = 2.0
+
+
+class Companion:
+    """Something beside the core that follows the agent: the API server's side, metrics, supervision of lockd.
+
+    `run` may fail; it is started again after a pause and nothing else notices.
+    """
+
+    name = "companion"
+
+    async def run(self, agent: "Agent") -> None:
+        raise NotImplementedError
+
+    async def chosen_cards(self, offer: Offer, size: int) -> Sequence[CardId]:  # noqa: ARG002
+        """The scheduler's choice for the container that is being admitted, if this companion knows it."""
+        return ()
+
+    def allocated(self, offer: Offer, slots: Sequence[str]) -> None:
+        """Told after every successful Allocate."""
+
+    async def start_refusal(self, offer: Offer, slots: Sequence[str]) -> str:  # noqa: ARG002
+        """Why a container must not start; empty when it may."""
+        return ""
+
+
+class Agent:
+    """The core. Also what the plugins ask (`plugin.Advisors`)."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        node: str,
+        open_source: OpenSource,
+        *,
+        config_path: Path | None = None,
+        lock: LockPort | None = None,
+        companions: Sequence[Companion] = (),
+        chance: random.Random | None = None,
+    ) -> None:
+        self.config = config.for_node(node)
+        self.node = node
+        self.lock = lock
+        self.companions = tuple(companions)
+        self.gpus = GpuWatch(open_source, self.config.health)
+        self.kinds: tuple[DeviceKind, ...] = ()
+        self.kit = Kit()
+        self.endpoints: dict[str, PluginEndpoint] = {}
+        self.pod_resources = PodResources(Path(self.config.kubelet.directory))
+        self.problem = ""
+        """Why the configuration in force is not the one in the file; empty when it is."""
+        self.stopping = asyncio.Event()
+        self.moved = asyncio.Condition()
+        """Notified after every change of offers or health."""
+        self._config_path = config_path
+        self._config_mark = mark(config_path) if config_path else None
+        self._chance = chance or random.Random()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def ready(self) -> bool:
+        """Whether kubelet uses every resource of ours."""
+        return bool(self.endpoints) and all(endpoint.life.registered for endpoint in self.endpoints.values())
+
+    async def run(self) -> None:
+        """Until SIGTERM, SIGINT or `stopping`."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stopping.set)
+        loop.add_signal_handler(signal.SIGHUP, self.reload)
+        await self.gpus.start()
+        self.kinds = load_kinds(self.config.devices, self.config.resource_names())
+        self.kit = kits.prepare(self.config, simulated=self.gpus.simulated)
+        self._offer()
+        background = [
+            asyncio.create_task(self.gpus.run(), name="gpus"),
+            asyncio.create_task(self._follow_cards(), name="follow cards"),
+            asyncio.create_task(self._follow_devices(), name="follow devices"),
+            asyncio.create_task(self._follow_config(), name="follow configuration"),
+            *(asyncio.create_task(self._keep(one.name, self._companion(one))) for one in self.companions),
+        ]
+        try:
+            stopping = asyncio.create_task(self.stopping.wait())
+            await asyncio.wait({stopping, *background[:3]}, return_when=asyncio.FIRST_COMPLETED)
+            for task in background[:3]:
+                if task.done():
+                    task.result()  # a defect there must end the agent, not leave it half alive
+        finally:
+            for endpoint in self.endpoints.values():
+                endpoint.stop()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
+
+    def reload(self) -> None:
+        """Read the configuration's file again; with mistakes in it, what is in force stays."""
+        if self._config_path is None:
+            return
+        self._config_mark = mark(self._config_path)
+        try:
+            fresh = configuration.load(self._config_path).for_node(self.node)
+            kinds = load_kinds(fresh.devices, fresh.resource_names())
+            plan(fresh, self.gpus.cards)
+        except BatonError as error:
+            self.problem = str(error)
+            _log.error("the new configuration is not used", reason=self.problem)
+            return
+        fixed = [
+            name for name in ("kubelet", "serving", "health") if getattr(fresh, name) != getattr(self.config, name)
+        ]
+        if fixed:
+            _log.warning("these sections take effect at the next start of the agent", sections=fixed)
+        self.config, self.kinds, self.problem = fresh, kinds, ""
+        self.kit = kits.prepare(fresh, simulated=self.gpus.simulated)
+        self._offer()
+        _log.info("configuration read again")
+
+    def _offer(self) -> None:
+        """Make the endpoints follow configuration and cards."""
+        try:
+            offers = list(plan(self.config, self.gpus.cards))
+        except PlanError as error:
+            # New cards may not fit a configuration that fitted before; what is offered stays.
+            self.problem = str(error)
+            _log.error("the configuration does not fit the cards", reason=str(error))
+            if self.endpoints:
+                return
+            raise
+        for sentence in unused_rules(self.config, self.gpus.cards):
+            _log.info(sentence)
+        offers += [kind.offer() for kind in self.kinds]
+        unhealthy = self._unhealthy()
+        for offer in offers:
+            endpoint = self.endpoints.get(offer.name)
+            if endpoint is None:
+                self._start(offer, unhealthy)
+                continue
+            before = endpoint.board.offer
+            if _differs(before, offer):
+                endpoint.board.show(offer, unhealthy)
+                if plugin_options(before) != plugin_options(offer):
+                    endpoint.register_again()
+        for name in self.endpoints.keys() - {offer.name for offer in offers}:
+            self.endpoints.pop(name).stop()
+
+    def _start(self, offer: Offer, unhealthy: frozenset[CardId]) -> None:
+        board = Board(offer)
+        board.show(unhealthy=unhealthy)
+        endpoint = PluginEndpoint(board, self, self.config.kubelet, self._chance)
+        self.endpoints[offer.name] = endpoint
+        _log.info("offering", offer=offer.describe())
+        task = asyncio.create_task(endpoint.run(), name=offer.name)
+        self._tasks[offer.name] = task
+
+    def _unhealthy(self) -> frozenset[CardId]:
+        return self.gpus.tracker.unhealthy().union(*(kind.unhealthy for kind in self.kinds))
+
+    async def _show_health(self) -> None:
+        unhealthy = self._unhealthy()
+        for endpoint in self.endpoints.values():
+            endpoint.board.show(unhealthy=unhealthy)
+        async with self.moved:
+            self.moved.notify_all()
+
+    async def _follow_cards(self) -> None:
+        while True:
+            await self.gpus.changed.wait()
+            self.gpus.changed.clear()
+            self._offer()
+            await self._show_health()
+
+    async def _follow_devices(self) -> None:
+        while True:
+            await asyncio.sleep(min((kind.look_every_s for kind in self.kinds), default=_CONFIG_LOOK_EVERY_S))
+            moved = [await asyncio.to_thread(kind.look) for kind in self.kinds]
+            if any(moved):
+                self._offer()
+                await self._show_health()
+
+    async def _follow_config(self) -> None:
+        while True:
+            await asyncio.sleep(_CONFIG_LOOK_EVERY_S)
+            if self._config_path is not None and mark(self._config_path) != self._config_mark:
+                self.reload()
+
+    def _companion(self, companion: Companion) -> Callable[[], Awaitable[None]]:
+        return lambda: companion.run(self)
+
+    async def _keep(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        pause_s = 1.0
+        while True:
+            try:
+                await run()
+                return
+            except (BatonError, OSError) as error:
+                _log.warning("will be tried again", part=name, reason=str(error), pause_s=pause_s)
+            except Exception:
+                _log.exception("a defect; will be tried again", part=name, pause_s=pause_s)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, 30.0)
+
+    async def loads(self) -> Mapping[CardId, CardLoad] | None:
+        return await self.lock.loads() if self.lock is not None else None
+
+    async def chosen_cards(self, offer: Offer, size: int) -> Sequence[CardId]:
+        for companion in self.companions:
+            if chosen := await companion.chosen_cards(offer, size):
+                return chosen
+        return ()
+
+    def answer(self, offer: Offer, slots: Sequence[str]) -> Answer:
+        kind = next((kind for kind in self.kinds if kind.resource == offer.name), None)
+        return kind.answer(slots) if kind is not None else answer(self.config, self.kit, offer, slots)
+
+    def allocated(self, offer: Offer, slots: Sequence[str]) -> None:
+        for companion in self.companions:
+            companion.allocated(offer, slots)
+
+    async def start_refusal(self, offer: Offer, slots: Sequence[str]) -> str:
+        for companion in self.companions:
+            if refusal := await companion.start_refusal(offer, slots):
+                return refusal
+        return ""
+
+
+def _differs(before: Offer, after: Offer) -> bool:
+    return (before.terms, before.policy, before.max_per_container, len(before.pool)) != (
+        after.terms,
+        after.policy,
+        after.max_per_container,
+        len(after.pool),
+    )

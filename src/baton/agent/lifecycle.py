@@ -1,0 +1,363 @@
+"""The life of one resource's device plugin, as a pure state machine: events in, instructions out, time as an argument.
+
+    WAITING      no kubelet to register with (kubelet.sock is absent); nothing of ours is running
+    STARTING     our server is being brought up
+    REGISTERING  our server answers; kubelet's Register call is under way, or kubelet is to find us (plugin registry)
+    REGISTERED   kubelet accepted us but has not opened its ListAndWatch stream yet
+    SERVING      kubelet holds a stream: the resource is alive
+    STOPPING     our server is going down, its streams with it
+    PAUSED       waiting out a delay before the next attempt
+    STOPPED      asked to end, and ended
+
+What kubelet does decides the shape. It opens ListAndWatch once per registration and never again, so a stream that
+ends means "register again", not "wait". When an *old* stream of a resource ends, kubelet disconnects whatever client
+it has for that resource by then; a second registration beside a living first one therefore loses both. So there is
+one generation of the server at a time: the old one has wholly stopped, its streams closed, before the next starts,
+and an event of an older generation is never taken for one of the present. A restarted kubelet deletes every socket in
+its directory before it creates its own, so a changed kubelet.sock or a lost socket of ours leads to a new generation.
+
+The delay doubles with every attempt that did not last, with jitter so that several resources and nodes do not march in
+step; a new kubelet.sock cuts it short, because a pod that is admitted before we are back fails for good.
+"""
+
+import enum
+import random
+from collections import deque
+from typing import NewType
+
+import msgspec
+
+Generation = NewType("Generation", int)
+"""Counts the servers of one plugin; an event carries the one it is about."""
+
+StreamId = NewType("StreamId", int)
+
+_HISTORY = 32
+
+
+class Mode(enum.StrEnum):
+    """How kubelet learns of us."""
+
+    REGISTER = "register"
+    """We call Register on kubelet.sock; our socket lies beside it."""
+    REGISTRY = "registry"
+    """Kubelet finds a socket of ours in plugins_registry and asks; nothing of ours is deleted when it restarts."""
+
+
+class State(enum.StrEnum):
+    """See the module's description."""
+
+    WAITING = "waiting"
+    STARTING = "starting"
+    REGISTERING = "registering"
+    REGISTERED = "registered"
+    SERVING = "serving"
+    STOPPING = "stopping"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """The delays, in seconds."""
+
+    first_delay_s: float = 0.1
+    """Before the second attempt; doubles from there."""
+    longest_delay_s: float = 5.0
+    """Small on purpose: pods that are admitted meanwhile fail for good."""
+    lasting_s: float = 30.0
+    """A stream that lived this long ends the doubling."""
+    stream_limit_s: float = 10.0
+    """Kubelet opens its stream right after Register; without one for this long the registration was lost."""
+
+
+class SocketsSeen(msgspec.Struct, frozen=True):
+    """What lies in kubelet's directory now: a mark (inode and change time) of each socket, or None."""
+
+    kubelet: tuple[int, int] | None
+    own: tuple[int, int] | None
+
+
+class ServerUp(msgspec.Struct, frozen=True):
+    """The server of this generation answers on its socket."""
+
+    generation: Generation
+    own: tuple[int, int]
+
+
+class ServerFailed(msgspec.Struct, frozen=True):
+    """The server of this generation could not be brought up."""
+
+    generation: Generation
+    reason: str
+
+
+class ServerDown(msgspec.Struct, frozen=True):
+    """The server of this generation has stopped and every stream of it is closed."""
+
+    generation: Generation
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """Kubelet answered Register, or told the registry's socket that it uses us."""
+
+    generation: Generation
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Kubelet refused the registration or could not be asked."""
+
+    generation: Generation
+    reason: str
+
+
+class StreamOpened(msgspec.Struct, frozen=True):
+    """Kubelet called ListAndWatch."""
+
+    generation: Generation
+    stream: StreamId
+
+
+class StreamClosed(msgspec.Struct, frozen=True):
+    """A ListAndWatch stream ended, whoever ended it."""
+
+    generation: Generation
+    stream: StreamId
+
+
+class Woken(msgspec.Struct, frozen=True):
+    """A moment that was asked for with `WakeAt` has come."""
+
+
+class StopAsked(msgspec.Struct, frozen=True):
+    """The agent is ending, or the resource has left the configuration."""
+
+
+class RestartAsked(msgspec.Struct, frozen=True):
+    """Register anew although nothing failed: the plugin's options have changed."""
+
+
+Event = (
+    SocketsSeen
+    | ServerUp
+    | ServerFailed
+    | ServerDown
+    | Accepted
+    | Refused
+    | StreamOpened
+    | StreamClosed
+    | Woken
+    | StopAsked
+    | RestartAsked
+)
+
+
+class StartServer(msgspec.Struct, frozen=True):
+    """Bring up the server of this generation; answer with ServerUp or ServerFailed."""
+
+    generation: Generation
+
+
+class StopServer(msgspec.Struct, frozen=True):
+    """Take the server down, close its streams, remove its socket; answer with ServerDown."""
+
+    generation: Generation
+
+
+class Register(msgspec.Struct, frozen=True):
+    """Call kubelet's Register; answer with Accepted or Refused."""
+
+    generation: Generation
+
+
+class WakeAt(msgspec.Struct, frozen=True):
+    """Send Woken at this time; replaces an earlier wish."""
+
+    time_s: float
+
+
+class Tell(msgspec.Struct, frozen=True):
+    """Write this sentence to the log: the state changed for a reason that a person would look for."""
+
+    state: State
+    reason: str
+
+
+Instruction = StartServer | StopServer | Register | WakeAt | Tell
+
+
+class PluginLife:
+    """The state machine of one resource. `handle` is the only way in."""
+
+    def __init__(self, mode: Mode, chance: random.Random, pace: Pace | None = None) -> None:
+        self.mode = mode
+        self.pace = pace or Pace()
+        self.state = State.WAITING
+        self.reason = "not started"
+        self.generation = Generation(0)
+        self.attempts = 0
+        self.story: deque[tuple[float, State, str]] = deque(maxlen=_HISTORY)
+        self._chance = chance
+        self._kubelet: tuple[int, int] | None = None
+        self._own: tuple[int, int] | None = None
+        self._streams: set[StreamId] = set()
+        self._had_stream = False
+        self._serving_since_s: float | None = None
+        self._deadline_s: float | None = None
+        self._stop_wanted = False
+        self._at_once = False
+
+    @property
+    def registered(self) -> bool:
+        """Whether kubelet uses us at this moment."""
+        return self.state is State.SERVING
+
+    def handle(self, event: Event, now_s: float) -> list[Instruction]:
+        """Take one event; returns what is to be done, in this order."""
+        if self.state is State.STOPPED:
+            return []
+        match event:
+            case SocketsSeen():
+                return self._sockets(event, now_s)
+            case StopAsked():
+                self._stop_wanted = True
+                if self.state in (State.WAITING, State.PAUSED):
+                    return self._become(State.STOPPED, "asked to stop", now_s)
+                return self._take_down("asked to stop", now_s)
+            case RestartAsked():
+                return self._take_down("asked to register again", now_s, at_once=True) if self._running() else []
+            case Woken():
+                return self._woken(now_s)
+        if event.generation != self.generation:
+            return []
+        match event:
+            case ServerUp():
+                return self._server_up(event, now_s)
+            case ServerFailed() if self.state is State.STARTING:
+                return self._pause(event.reason, now_s)
+            case ServerFailed() | ServerDown() if self.state is State.STOPPING:
+                return self._after_stop(now_s)
+            case Accepted() if self.state is State.REGISTERING:
+                return self._accepted(now_s)
+            case Refused() if self.state in (State.REGISTERING, State.REGISTERED):
+                return self._take_down(event.reason, now_s)
+            case StreamOpened():
+                return self._stream_opened(event, now_s)
+            case StreamClosed():
+                return self._stream_closed(event, now_s)
+        return []
+
+    def _running(self) -> bool:
+        return self.state in (State.STARTING, State.REGISTERING, State.REGISTERED, State.SERVING)
+
+    def _sockets(self, seen: SocketsSeen, now_s: float) -> list[Instruction]:
+        before, self._kubelet = self._kubelet, seen.kubelet
+        renewed = seen.kubelet is not None and seen.kubelet != before
+        if self.mode is Mode.REGISTRY:
+            # Kubelet finds us by itself, so its own socket neither starts nor ends anything.
+            if self.state is State.WAITING:
+                return self._start(now_s)
+        elif self.state is State.WAITING:
+            return self._start(now_s) if seen.kubelet is not None else []
+        elif self.state is State.PAUSED and renewed:
+            self.attempts = 0
+            return self._start(now_s)
+        elif self._running() and seen.kubelet is None:
+            return self._take_down("kubelet.sock is gone", now_s)
+        elif self._running() and renewed:
+            self.attempts = 0
+            return self._take_down("kubelet has restarted (kubelet.sock is a new one)", now_s, at_once=True)
+        elif self.state is State.STOPPING and renewed:
+            self._at_once = True
+        if self.state in (State.REGISTERING, State.REGISTERED, State.SERVING) and seen.own != self._own:
+            return self._take_down("our socket has been removed or replaced", now_s)
+        return []
+
+    def _server_up(self, event: ServerUp, now_s: float) -> list[Instruction]:
+        if self.state is not State.STARTING:
+            return []
+        self._own = event.own
+        if self.mode is Mode.REGISTRY:
+            return self._become(State.REGISTERING, "waiting for kubelet to find our socket", now_s)
+        return [*self._become(State.REGISTERING, "asking kubelet", now_s), Register(self.generation)]
+
+    def _accepted(self, now_s: float) -> list[Instruction]:
+        if self._streams:
+            return self._serve(now_s)
+        if self._had_stream:
+            return self._take_down("kubelet closed its stream while it was registering us", now_s)
+        self._deadline_s = now_s + self.pace.stream_limit_s
+        return [
+            *self._become(State.REGISTERED, "accepted; waiting for kubelet's stream", now_s),
+            WakeAt(self._deadline_s),
+        ]
+
+    def _stream_opened(self, event: StreamOpened, now_s: float) -> list[Instruction]:
+        self._streams.add(event.stream)
+        self._had_stream = True
+        # Kubelet opens the stream before it has answered Register; the call then decides. In the registry there is no
+        # call of ours, and a kubelet that streams has accepted us even if its notification is still to come.
+        if self.state is State.REGISTERED or (self.state is State.REGISTERING and self.mode is Mode.REGISTRY):
+            return self._serve(now_s)
+        return []
+
+    def _stream_closed(self, event: StreamClosed, now_s: float) -> list[Instruction]:
+        self._streams.discard(event.stream)
+        if self._streams or self.state is not State.SERVING:
+            return []
+        return self._take_down("kubelet closed its stream", now_s)
+
+    def _serve(self, now_s: float) -> list[Instruction]:
+        self._deadline_s = None
+        self._serving_since_s = now_s
+        return self._become(State.SERVING, "registered with kubelet", now_s)
+
+    def _woken(self, now_s: float) -> list[Instruction]:
+        if self._deadline_s is None or now_s < self._deadline_s:
+            return []
+        self._deadline_s = None
+        if self.state is State.PAUSED:
+            return self._start(now_s)
+        if self.state is State.REGISTERED:
+            return self._take_down(f"kubelet opened no stream within {self.pace.stream_limit_s:g} s", now_s)
+        return []
+
+    def _start(self, now_s: float) -> list[Instruction]:
+        self._deadline_s = None
+        if self.mode is Mode.REGISTER and self._kubelet is None:
+            return self._become(State.WAITING, "kubelet.sock is not there", now_s)
+        self.generation = Generation(self.generation + 1)
+        self._streams.clear()
+        self._had_stream = False
+        self._serving_since_s = None
+        self._at_once = False
+        self.attempts += 1
+        return [*self._become(State.STARTING, f"attempt {self.attempts}", now_s), StartServer(self.generation)]
+
+    def _take_down(self, reason: str, now_s: float, *, at_once: bool = False) -> list[Instruction]:
+        self._at_once = self._at_once or at_once
+        if self.state is State.STOPPING:
+            return []
+        if self._serving_since_s is not None and now_s - self._serving_since_s >= self.pace.lasting_s:
+            self.attempts = 0
+        self._deadline_s = None
+        return [*self._become(State.STOPPING, reason, now_s), StopServer(self.generation)]
+
+    def _after_stop(self, now_s: float) -> list[Instruction]:
+        if self._stop_wanted:
+            return self._become(State.STOPPED, "asked to stop", now_s)
+        if self.mode is Mode.REGISTER and self._kubelet is None:
+            return self._become(State.WAITING, "kubelet.sock is not there", now_s)
+        if self._at_once:
+            return self._start(now_s)
+        return self._pause(self.reason, now_s)
+
+    def _pause(self, reason: str, now_s: float) -> list[Instruction]:
+        exponent = min(max(self.attempts - 1, 0), 16)
+        delay_s = min(self.pace.first_delay_s * 2**exponent, self.pace.longest_delay_s)
+        self._deadline_s = now_s + delay_s * (0.5 + self._chance.random())
+        return [*self._become(State.PAUSED, reason, now_s), WakeAt(self._deadline_s)]
+
+    def _become(self, state: State, reason: str, now_s: float) -> list[Instruction]:
+        self.state, self.reason = state, reason
+        self.story.append((now_s, state, reason))
+        return [Tell(state, reason)]

@@ -1,0 +1,78 @@
+"""Sees to it that a lock daemon is there, and that it outlives us.
+
+The daemon is a process of its own in a session of its own, so neither our end nor our crash touches it; whoever answers
+on the control socket, started by us or not, is left alone. When nobody answers one is started, with a pause that grows
+while that does not help. A daemon that holds the directory but does not answer is not ours to kill: the next one
+refuses to start beside it, and the reason is logged.
+"""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import structlog
+
+from baton.agent.daemon import Agent, Companion
+from baton.errors import BatonError
+from baton.gpu.cards import CardId
+from baton.lock.control import AsyncControlClient
+from baton.lock.paths import Paths
+
+_log = structlog.get_logger(__name__)
+
+_LOOK_EVERY_S = 2.0
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 30.0
+_ANSWER_LIMIT_S = 1.0
+
+
+class LockKeeper(Companion):
+    """Starts `baton lockd` where none answers, and tells it how cards are shared."""
+
+    name = "lock daemon"
+
+    def __init__(self, *, start: bool) -> None:
+        self._start = start
+        self._started: subprocess.Popen[bytes] | None = None
+
+    async def run(self, agent: Agent) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            if await self._answers(agent):
+                pause_s = _FIRST_PAUSE_S
+                await self._tell_modes(agent)
+                await asyncio.sleep(_LOOK_EVERY_S)
+                continue
+            if self._start:
+                self._spawn(agent)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    async def _answers(self, agent: Agent) -> bool:
+        path = Paths(Path(agent.config.lock.socket_directory)).control
+        try:
+            await AsyncControlClient(path, _ANSWER_LIMIT_S).status()
+        except (BatonError, OSError):
+            return False
+        return True
+
+    async def _tell_modes(self, agent: Agent) -> None:
+        if agent.lock is None:
+            return
+        modes = {
+            CardId(terms.card.id): terms.sharing
+            for endpoint in agent.endpoints.values()
+            for terms in endpoint.board.offer.terms.values()
+        }
+        await agent.lock.share(modes)
+
+    def _spawn(self, agent: Agent) -> None:
+        if self._started is not None and self._started.poll() is None:
+            _log.warning("the lock daemon does not answer", pid=self._started.pid)
+            return
+        argv = [sys.executable, "-m", "baton.cli.main", "lockd", "--socket-dir", agent.config.lock.socket_directory]
+        for card in agent.gpus.cards:
+            argv += ["--gpu", f"{card.id}={card.memory_mib}Mi"]
+        self._started = subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True, cwd="/")
+        _log.info("lock daemon started", pid=self._started.pid)

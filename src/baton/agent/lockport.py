@@ -1,0 +1,136 @@
+"""What the agent wants of the lock daemon: real load per card, sharing modes, and that a pod's limits are in force.
+
+The daemon may be stopped, killed or hanging at any time; the answer then is None, in time. A daemon that was started
+anew has forgotten its rules, which its epoch shows; they are told to it again.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from baton.agent.config import Sharing
+from baton.agent.podresources import PodUid
+from baton.agent.policies import CardLoad
+from baton.errors import BatonError
+from baton.gpu.cards import CardId, Sample
+from baton.lock.config import Rule
+from baton.lock.control import AsyncControlClient, DropRule, SetCard, SetRule
+from baton.lock.paths import Paths
+
+_log = structlog.get_logger(__name__)
+
+LOAD_LIMIT_S = 0.05
+"""Kubelet admits nothing while we wait."""
+
+
+class PodLimits(msgspec.Struct, frozen=True):
+    """What a pod may take of each of its cards. Zero is no limit."""
+
+    pod_uid: PodUid
+    namespace: str
+    pod: str
+    memory_mib: int = 0
+    cores_percent: int = 0
+    oversubscribe: bool = True
+
+
+class LockPort(Protocol):
+    """The lock daemon, as the agent sees it."""
+
+    async def loads(self) -> Mapping[CardId, CardLoad] | None:
+        """Load per card; None when the daemon does not answer within `LOAD_LIMIT_S`."""
+
+    async def limit(self, limits: list[PodLimits]) -> bool:
+        """Put the limits of all pods of this node in force; False when the daemon did not take them."""
+
+    async def share(self, modes: Mapping[CardId, Sharing]) -> bool:
+        """Set how cards are shared; False when the daemon did not take it."""
+
+
+_COMMAND_LIMIT_S = 1.0
+_MIB = 1 << 20
+_MODES = {Sharing.EXCLUSIVE: "serial", Sharing.CONCURRENT: "concurrent"}
+
+
+class LockClient:
+    """A `LockPort` over the daemon's control socket."""
+
+    def __init__(self, socket_directory: Path, samples: Callable[[], Sequence[Sample]]) -> None:
+        path = Paths(socket_directory).control
+        self._quick = AsyncControlClient(path, LOAD_LIMIT_S)
+        self._patient = AsyncControlClient(path, _COMMAND_LIMIT_S)
+        self._samples = samples
+        self._epoch = ""
+        self._told: dict[PodUid, PodLimits] = {}
+        self._modes: dict[CardId, Sharing] = {}
+        self._one_at_a_time = asyncio.Lock()
+
+    async def loads(self) -> Mapping[CardId, CardLoad] | None:
+        try:
+            async with asyncio.timeout(LOAD_LIMIT_S):
+                status = await self._quick.status()
+        except (BatonError, OSError, TimeoutError, msgspec.DecodeError) as error:
+            _log.info("the lock daemon does not tell the load; cards are chosen by their slots", reason=str(error))
+            return None
+        samples = {sample.card: sample for sample in self._samples()}
+        return {
+            CardId(card.gpu): CardLoad(len(card.holders) + len(card.waiters), *_busy(samples.get(CardId(card.gpu))))
+            for card in status.gpus
+        }
+
+    async def limit(self, limits: list[PodLimits]) -> bool:
+        async with self._one_at_a_time:
+            wanted = {one.pod_uid: one for one in limits}
+            if not wanted and not self._told:
+                return True
+            try:
+                await self._notice_restart()
+                for uid, one in wanted.items():
+                    if self._told.get(uid) != one:
+                        await self._patient.send(SetRule(_rule(one)))
+                        self._told[uid] = one
+                for uid in self._told.keys() - wanted.keys():
+                    await self._patient.send(DropRule(_rule(self._told.pop(uid))))
+            except (BatonError, OSError, msgspec.DecodeError) as error:
+                _log.warning("limits are not in force yet", reason=str(error))
+                return False
+            return True
+
+    async def share(self, modes: Mapping[CardId, Sharing]) -> bool:
+        async with self._one_at_a_time:
+            try:
+                for card, sharing in modes.items():
+                    if sharing in _MODES and self._modes.get(card) != sharing:
+                        await self._patient.send(SetCard(card, mode=_MODES[sharing]))  # type: ignore[arg-type]
+                        self._modes[card] = sharing
+            except (BatonError, OSError, msgspec.DecodeError) as error:
+                _log.warning("sharing modes are not in force yet", reason=str(error))
+                return False
+            return True
+
+    async def _notice_restart(self) -> None:
+        status = await self._patient.status()
+        if status.epoch != self._epoch:
+            self._epoch = status.epoch
+            self._told.clear()
+            self._modes.clear()
+
+
+def _rule(limits: PodLimits) -> Rule:
+    return Rule(
+        pod_uid=limits.pod_uid,
+        cores_percent=float(limits.cores_percent),
+        memory_bytes=limits.memory_mib * _MIB,
+        oversubscribe=limits.oversubscribe,
+    )
+
+
+def _busy(sample: Sample | None) -> tuple[int, int]:
+    if sample is None:
+        return 0, 0
+    total_mib = sample.memory_total_mib or 0
+    return sample.utilisation_percent or 0, 100 * (sample.memory_used_mib or 0) // total_mib if total_mib else 0

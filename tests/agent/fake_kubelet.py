@@ -1,0 +1,51 @@
+"""Kubelet's way of choosing devices, without the rest of it: sets, reuse of init containers' devices, chance.
+
+`Chooser` follows the steps that kubelet 1.36 takes per container and resource when no NUMA hint is in force: take
+what the pod's init containers had, ask for a preference for the whole, take of the answer what is available, and fill
+up at random. Everything it iterates over is shuffled, because kubelet iterates over hash sets.
+"""
+
+import random
+from collections.abc import Callable, Iterable
+
+from baton.agent.slots import SlotId
+
+Ask = Callable[[list[SlotId], list[SlotId], int], list[SlotId]]
+"""Available, must-include and size in; the preferred ids out."""
+
+
+class NotEnoughError(Exception):
+    """Fewer devices are free than were asked for: the pod fails admission."""
+
+
+class Chooser:
+    """One resource's devices in kubelet's books."""
+
+    def __init__(self, devices: Iterable[SlotId], chance: random.Random) -> None:
+        self.healthy = set(devices)
+        self.allocated: set[SlotId] = set()
+        self.chance = chance
+
+    def shuffled(self, ids: Iterable[SlotId]) -> list[SlotId]:
+        listed = sorted(ids)
+        self.chance.shuffle(listed)
+        return listed
+
+    def admit(self, size: int, ask: Ask, reusable: Iterable[SlotId] = ()) -> list[SlotId]:
+        """The devices of one container."""
+        taken = self.shuffled(set(reusable) & self.healthy)[:size]
+        needed = size - len(taken)
+        available = self.healthy - self.allocated
+        if len(available) < needed:
+            raise NotEnoughError(f"requested {size}, available {len(available)}")
+        if needed:
+            answer = set(ask(self.shuffled(available | set(taken)), list(taken), size))
+            # Kubelet drops ids that are not available, takes a random part of too many, fills up too few at random.
+            liked = self.shuffled(answer & (available - set(taken)))[:needed]
+            taken += liked
+            taken += self.shuffled(available - set(taken))[: size - len(taken)]
+        self.allocated.update(taken)
+        return taken
+
+    def release(self, ids: Iterable[SlotId]) -> None:
+        self.allocated.difference_update(ids)

@@ -1,0 +1,250 @@
+"""The agent as a whole, with cards in memory and a kubelet in this process: start, health, reload, other vendors."""
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from baton.agent import config as configuration
+from baton.agent.daemon import Agent, Companion
+from baton.agent.status import StatusServer, ask
+from baton.agent.telemetry import Telemetry
+from baton.errors import BatonError, UnavailableError
+from baton.gpu.cards import Card, CardEvent, CardHealth, CardId, ProcessUse, Sample, Severity, Vendor
+from tests.agent import kubelet_server
+from tests.agent.kubelet_server import AdmissionError, Kubelet
+
+GPU = "nvshare.com/gpu"
+
+
+class Cards:
+    """A `GpuSource` in memory."""
+
+    simulated = False
+    description = "cards in memory"
+
+    def __init__(self, count: int = 2) -> None:
+        self.listed = [
+            Card(CardId(f"GPU-{index}"), index, Vendor.NVIDIA, "Tesla T4", 16384, (7, 5), "") for index in range(count)
+        ]
+        self.bad: dict[CardId, str] = {}
+        self.happened: list[CardEvent] = []
+        self.processes: tuple[ProcessUse, ...] = ()
+        self.closed = False
+
+    def cards(self) -> tuple[Card, ...]:
+        return tuple(self.listed)
+
+    def telemetry(self) -> tuple[Sample, ...]:
+        return tuple(
+            Sample(card.id, 50, 1024, card.memory_mib, 60, 70.0, 250.0, 1500, None, None, self.processes)
+            for card in self.listed
+        )
+
+    def health(self) -> tuple[CardHealth, ...]:
+        return tuple(CardHealth(card.id, card.id not in self.bad, self.bad.get(card.id, "")) for card in self.listed)
+
+    def events(self, timeout_s: float) -> tuple[CardEvent, ...]:
+        import time
+
+        time.sleep(min(timeout_s, 0.02))
+        found, self.happened = tuple(self.happened), []
+        return found
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="baton-") as name:
+        yield Path(name)
+
+
+def config_text(directory: Path, resources: str = "[{name: nvshare.com/gpu}]", more: str = "") -> str:
+    return f"""
+resources: {resources}
+kubelet: {{directory: {directory}, plugin-directory: {directory}/device-plugins}}
+hook: {{directory: {directory}/hook}}
+lock: {{socket-directory: {directory}/lock}}
+health: {{settle-s: 0.01, heal-s: 0.05, probe-every-s: 0.05}}
+serving: {{status-socket: {directory}/agent.sock, metrics-address: ""}}
+{more}
+"""
+
+
+@contextlib.asynccontextmanager
+async def running(
+    directory: Path, cards: Cards, text: str = "", companions: Sequence[Companion] = ()
+) -> AsyncIterator[tuple[Agent, Kubelet]]:
+    path = directory / "agent.yaml"
+    path.write_text(text or config_text(directory))
+    agent = Agent(
+        configuration.load(path), "node-1", lambda: cards, config_path=path,
+        companions=companions or [StatusServer(Telemetry())],
+    )  # fmt: skip
+    async with kubelet_server.running(directory) as kubelet:
+        task = asyncio.create_task(agent.run())
+        for companion in agent.companions:
+            if isinstance(companion, StatusServer):
+                await companion.listening.wait()
+        try:
+            yield agent, kubelet
+        finally:
+            agent.stopping.set()
+            await task
+
+
+async def test_offers_every_card_and_answers_about_itself(directory: Path) -> None:
+    cards = Cards()
+    async with running(directory, cards) as (agent, kubelet):
+        await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
+        answers = await kubelet.admit("pod", {"main": {GPU: 1}})
+        assert answers["main"][GPU].envs["NVIDIA_VISIBLE_DEVICES"] == "GPU-0"
+        status = await ask(directory / "agent.sock", 5.0)
+        assert [(r.name, r.slots, r.free, r.state) for r in status.resources] == [(GPU, 20, 19, "serving")]
+        assert [card.pods for card in status.cards] == [("default/pod",), ()]
+        assert agent.ready
+    assert cards.closed
+
+
+async def test_probes_and_metrics_over_http(directory: Path) -> None:
+    cards = Cards()
+    async with running(directory, cards) as (_, kubelet):
+        await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
+        await kubelet.admit("pod", {"main": {GPU: 2}})
+        cards.happened.append(CardEvent(CardId("GPU-0"), Severity.APPLICATION, "Xid 31", 31))
+        connector = aiohttp.UnixConnector(str(directory / "agent.sock"))
+        async with aiohttp.ClientSession(connector=connector) as session:
+            for path in ("healthz", "readyz"):
+                async with session.get(f"http://agent/{path}") as response:
+                    assert response.status == 200
+            text = ""
+            while 'xid="31"' not in text:
+                async with session.get("http://agent/metrics") as response:
+                    text = await response.text()
+    for line in (
+        'baton_card_healthy{card="GPU-0",index="0",model="Tesla T4"} 1.0',
+        'baton_card_utilisation_ratio{card="GPU-1",index="1",model="Tesla T4"} 0.5',
+        'baton_slots{card="GPU-0",resource="nvshare.com/gpu"} 10.0',
+        'baton_slots_in_use{card="GPU-1",resource="nvshare.com/gpu"} 1.0',
+        'baton_container_slots{card="GPU-0",container="main",namespace="default",pod="pod"} 1.0',
+        'baton_card_xids_total{card="GPU-0",xid="31"} 1.0',
+        'baton_resource_registered{resource="nvshare.com/gpu"} 1.0',
+        'baton_allocations_total{resource="nvshare.com/gpu"} 1.0',
+    ):
+        assert line in text
+
+
+async def test_a_fatal_event_and_a_bad_probe_take_a_card_away_and_good_probes_bring_it_back(directory: Path) -> None:
+    cards = Cards()
+    async with running(directory, cards) as (_, kubelet):
+        await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
+        cards.happened.append(CardEvent(CardId("GPU-1"), Severity.FATAL, "Xid 79: fallen off the bus", 79))
+        cards.bad = {CardId("GPU-1"): "the driver asks for a reset of this GPU"}
+        await kubelet.until(lambda: kubelet.allocatable(GPU) == 10)
+        reason = ""
+        while reason != "the driver asks for a reset of this GPU":
+            status = await ask(directory / "agent.sock", 5.0)
+            assert [card.healthy for card in status.cards] == [True, False]
+            reason = status.cards[1].reason
+        cards.bad = {}
+        await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
+
+
+async def test_a_card_that_vanishes_keeps_its_place_as_unhealthy(directory: Path) -> None:
+    cards = Cards()
+    async with running(directory, cards) as (agent, kubelet):
+        await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
+        cards.listed.pop()
+        await kubelet.until(lambda: kubelet.allocatable(GPU) == 10)
+        assert kubelet.capacity[GPU] == 20
+        assert agent.ready
+
+
+async def test_a_changed_file_is_used_and_a_wrong_one_is_not(directory: Path) -> None:
+    async with running(directory, Cards()) as (agent, kubelet):
+        await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
+        path = directory / "agent.yaml"
+        path.write_text(config_text(directory, "[{name: nvshare.com/gpu, replicas: 3}, {name: a.b/c, replicas: 0}]"))
+        agent.reload()
+        assert "resources[1].replicas is 0" in agent.problem
+        path.write_text(
+            config_text(
+                directory,
+                "[{name: nvshare.com/gpu, replicas: 3, cards: [{index: 1, use: false}]},"
+                " {name: nvidia.com/gpu, kind: whole, cards: [{index: 0, use: false}]}]",
+            )
+        )
+        agent.reload()
+        assert not agent.problem
+        await kubelet.until(lambda: kubelet.allocatable(GPU) == 3 and kubelet.allocatable("nvidia.com/gpu") == 1)
+        path.write_text(config_text(directory))
+        agent.reload()
+        await kubelet.until(lambda: kubelet.allocatable(GPU) == 20 and "nvidia.com/gpu" not in kubelet.clients)
+        assert len([r for r in kubelet.registrations if r.resource_name == GPU]) == 1, "one registration throughout"
+
+
+async def test_other_vendors_devices_are_offered_beside(directory: Path) -> None:
+    (directory / "darwin0").touch()
+    kind = f'{{name: darwin, resource: a.b/darwin, discovery: {{files: "{directory}/darwin[0-9]", every-s: 0.1}}, '
+    (directory / "darwin.yaml").write_text(kind + 'container: {device-nodes: ["{path}"]}}')
+    text = config_text(directory, more="devices: [darwin.yaml]")
+    async with running(directory, Cards(), text) as (_, kubelet):
+        await kubelet.until(lambda: kubelet.allocatable("a.b/darwin") == 1)
+        answers = await kubelet.admit("pod", {"main": {"a.b/darwin": 1, GPU: 1}})
+        assert [node.host_path for node in answers["main"]["a.b/darwin"].devices] == [f"{directory}/darwin0"]
+        (directory / "darwin0").unlink()
+        await kubelet.until(lambda: kubelet.allocatable("a.b/darwin") == 0)
+
+
+async def test_a_driver_that_comes_later_is_found(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baton.agent.gpuwatch._SEARCH_EVERY_S", 0.05)
+    there: list[Cards] = []
+
+    def open_source() -> Cards:
+        if not there:
+            raise UnavailableError("no NVIDIA driver here")
+        return there[0]
+
+    agent = Agent(configuration.parse(config_text(directory)), "node-1", open_source)
+    async with kubelet_server.running(directory) as kubelet:
+        task = asyncio.create_task(agent.run())
+        await kubelet.until(lambda: GPU in kubelet.clients)
+        with pytest.raises(AdmissionError):
+            await kubelet.admit("early", {"main": {GPU: 1}})
+        there.append(Cards())
+        await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
+        agent.stopping.set()
+        await task
+
+
+async def test_a_companion_that_fails_is_tried_again_and_disturbs_nobody(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[int] = []
+
+    class Failing(Companion):
+        name = "failing"
+
+        async def run(self, agent: Agent) -> None:
+            attempts.append(1)
+            raise BatonError("not today")
+
+        async def start_refusal(self, offer: object, slots: Sequence[str]) -> str:
+            return "not on my watch"
+
+    async with running(directory, Cards(), companions=[Failing()]) as (agent, kubelet):
+        await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
+        assert attempts
+        assert agent.ready
+        assert await agent.start_refusal(agent.endpoints[GPU].board.offer, []) == "not on my watch"
+
+
+async def test_no_agent_at_the_socket_is_one_sentence(directory: Path) -> None:
+    with pytest.raises(UnavailableError, match=r"no agent answers on .*nobody.sock"):
+        await ask(directory / "nobody.sock", 1.0)

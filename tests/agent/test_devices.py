@@ -1,0 +1,144 @@
+"""Devices of other vendors by a file: found, offered, given, missed when they vanish, and every mistake named."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from baton.agent.answers import DeviceNode, Mount
+from baton.agent.devices import load_kind, load_kinds
+from baton.agent.documents import DocumentError
+from baton.agent.slots import slot_id
+from baton.errors import BatonError
+from baton.gpu.cards import CardId
+
+DARWIN = """
+name: darwin
+resource: zju.edu.cn/darwin
+discovery: {{files: "{dev}/darwin[0-9]*"}}
+attributes:
+  serial: {{file: "{dev}/sys/{{name}}/serial"}}
+  model: {{value: Darwin3}}
+health: {{file: "{dev}/sys/{{name}}/state", equals: [ok]}}
+container:
+  environment: {{DARWIN_DEVICES: "{{names}}", DARWIN_SERIALS: "{{serials}}"}}
+  mounts: [{{host: /usr/lib/darwin, container: /usr/lib/darwin}}]
+  device-nodes: ["{{path}}"]
+labels: {{zju.edu.cn/darwin.model: "{{model}}", zju.edu.cn/darwin.count: "{{count}}"}}
+"""
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    """Two accelerators."""
+    for name, serial in (("darwin0", "A1"), ("darwin1", "B2")):
+        (tmp_path / name).touch()
+        (tmp_path / "sys" / name).mkdir(parents=True)
+        (tmp_path / "sys" / name / "serial").write_text(f"{serial}\n")
+        (tmp_path / "sys" / name / "state").write_text("ok\n")
+    (tmp_path / "darwin.yaml").write_text(DARWIN.format(dev=tmp_path))
+    return tmp_path
+
+
+def test_every_file_that_fits_is_a_unit(machine: Path) -> None:
+    kind = load_kind(machine / "darwin.yaml")
+    assert kind.look()
+    assert not kind.look(), "nothing has changed"
+    offer = kind.offer()
+    assert offer.name == "zju.edu.cn/darwin"
+    assert list(offer.pool.slots) == ["darwin0__1", "darwin1__1"]
+    assert kind.labels() == {"zju.edu.cn/darwin.model": "Darwin3", "zju.edu.cn/darwin.count": "2"}
+
+
+def test_a_container_gets_what_the_file_says_for_its_units(machine: Path) -> None:
+    kind = load_kind(machine / "darwin.yaml")
+    kind.look()
+    both = kind.answer([slot_id(CardId("darwin1"), 1), slot_id(CardId("darwin0"), 1)])
+    assert both.environment == {"DARWIN_DEVICES": "darwin0,darwin1", "DARWIN_SERIALS": "A1,B2"}
+    assert both.mounts == (Mount("/usr/lib/darwin", "/usr/lib/darwin"),)
+    assert both.device_nodes == (DeviceNode(f"{machine}/darwin0"), DeviceNode(f"{machine}/darwin1"))
+    assert kind.answer(["darwin1__1"]).environment["DARWIN_DEVICES"] == "darwin1"
+
+
+def test_a_unit_that_vanishes_stays_as_unhealthy_and_heals_when_it_returns(machine: Path) -> None:
+    kind = load_kind(machine / "darwin.yaml")
+    kind.look()
+    (machine / "darwin1").unlink()
+    assert kind.look()
+    assert kind.unhealthy == {"darwin1"}
+    assert len(kind.offer().pool) == 2
+    (machine / "darwin1").touch()
+    assert kind.look()
+    assert kind.unhealthy == frozenset()
+
+
+def test_the_health_rule_decides(machine: Path) -> None:
+    kind = load_kind(machine / "darwin.yaml")
+    (machine / "sys" / "darwin0" / "state").write_text("broken")
+    kind.look()
+    assert kind.unhealthy == {"darwin0"}
+
+
+def test_a_command_may_list_units_with_fields_of_its_own(tmp_path: Path) -> None:
+    rows = [{"id": "npu/7", "path": "/dev/npu7", "memory-mib": 4096, "numa-node": 1}]
+    script = f"print({json.dumps(json.dumps(rows))})"
+    content = {
+        "name": "npu", "resource": "example.com/npu", "replicas": 2,
+        "discovery": {"command": [sys.executable, "-c", script]},
+        "container": {"device-nodes": ["{path}"], "cdi": ["example.com/npu={id}"]},
+    }  # fmt: skip
+    (tmp_path / "npu.yaml").write_text(json.dumps(content))
+    (kind,) = load_kinds([str(tmp_path / "npu.yaml")])
+    offer = kind.offer()
+    assert list(offer.pool.slots) == ["npu-7__1", "npu-7__2"]
+    (card,) = offer.pool.cards
+    assert card.numa_node == 1
+    assert kind.answer(["npu-7__2"]).cdi_devices == ("example.com/npu=npu-7",)
+
+
+@pytest.mark.parametrize("code", ["print('x')", "print('{}')", "raise SystemExit(3)"])
+def test_a_command_that_fails_takes_no_unit_away_but_marks_them(tmp_path: Path, code: str) -> None:
+    script = tmp_path / "list.py"
+    script.write_text('print(\'[{"id": "a"}]\')')
+    content = {"name": "x", "resource": "a.b/c", "discovery": {"command": [sys.executable, str(script)]}}
+    (tmp_path / "x.yaml").write_text(json.dumps(content))
+    kind = load_kind(tmp_path / "x.yaml")
+    assert kind.look()
+    script.write_text(code)
+    assert kind.look()
+    assert kind.unhealthy == {"a"}
+    assert len(kind.offer().pool) == 1
+
+
+def test_every_mistake_in_a_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(
+        """
+name: bad
+resource: nodomain
+discovery: {files: "/dev/x*", command: ["true"]}
+attributes:
+  path: {value: x}
+  two: {value: x, file: y}
+replicas: 0
+"""
+    )
+    with pytest.raises(DocumentError) as caught:
+        load_kind(path)
+    assert "replicas is 0" in str(caught.value)
+    path.write_text(path.read_text().replace("replicas: 0", "replicas: 1"))
+    with pytest.raises(DocumentError) as caught:
+        load_kind(path)
+    for sentence in (
+        "resource is 'nodomain': expected DOMAIN/NAME",
+        "discovery needs exactly one of files and command",
+        "attributes.path is a field that every unit has",
+        "attributes.two needs exactly one of file and value",
+    ):
+        assert sentence in str(caught.value)
+
+
+def test_a_name_that_is_taken_is_refused(machine: Path) -> None:
+    with pytest.raises(BatonError, match=r"zju\.edu\.cn/darwin, which is taken"):
+        load_kinds([str(machine / "darwin.yaml")], ["zju.edu.cn/darwin"])

@@ -1,0 +1,98 @@
+"""Health that heals: fatal events and bad probes take a card away, good probes bring it back, nothing else does."""
+
+import pytest
+
+from baton.agent.health import HealthTracker
+from baton.gpu.cards import CardEvent, CardHealth, CardId, Sample, Severity
+from baton.gpu.xids import classify
+
+A, B = CardId("GPU-a"), CardId("GPU-b")
+
+
+def tracker(**settings: int) -> HealthTracker:
+    found = HealthTracker(heal_s=1.0, **settings)  # type: ignore[arg-type]
+    found.know([A, B])
+    return found
+
+
+def xid(number: int, card: CardId | None = A) -> CardEvent:
+    return CardEvent(card, classify(number).severity, f"Xid {number}", number)
+
+
+def probe(*bad: CardId, reason: str = "the driver asks for a reset of this GPU") -> tuple[CardHealth, ...]:
+    return tuple(CardHealth(card, card not in bad, reason if card in bad else "") for card in (A, B))
+
+
+def hot(card: CardId, temperature_c: int) -> Sample:
+    return Sample(card, 0, 0, 0, temperature_c, None, None, None, None, None)
+
+
+@pytest.mark.parametrize("number", [13, 31, 43, 45, 63, 94])
+def test_an_application_error_or_a_harmless_one_takes_no_card_away(number: int) -> None:
+    health = tracker()
+    assert not health.events([xid(number)], 0.0)
+    assert health.unhealthy() == frozenset()
+
+
+@pytest.mark.parametrize("number", [48, 74, 79, 95, 119, 31337])
+def test_a_fatal_or_unknown_error_takes_that_card_and_no_other(number: int) -> None:
+    health = tracker()
+    assert health.events([xid(number)], 0.0)
+    assert health.unhealthy() == {A}
+
+
+def test_an_error_that_names_no_card_is_about_all() -> None:
+    health = tracker()
+    health.events([CardEvent(None, Severity.FATAL, "NVML cannot wait for events")], 0.0)
+    assert health.unhealthy() == {A, B}
+
+
+def test_a_confirmed_fault_heals_after_good_probes_for_the_settling_time() -> None:
+    health = tracker()
+    health.events([xid(79)], 0.0)
+    health.probes(probe(A), (), 0.5)
+    assert not health.probes(probe(), (), 10.0), "the first good probe starts the clock"
+    assert not health.probes(probe(), (), 10.9)
+    assert health.probes(probe(), (), 11.0)
+    assert health.unhealthy() == frozenset()
+
+
+def test_a_fault_that_the_driver_cannot_see_is_not_forgotten_at_once() -> None:
+    health = tracker()
+    health.events([xid(79)], 0.0)
+    for now_s in range(1, 60):
+        health.probes(probe(), (), float(now_s))
+        assert health.unhealthy() == {A}
+    health.probes(probe(), (), 61.0)
+    assert health.unhealthy() == frozenset()
+
+
+def test_a_flapping_card_stays_away() -> None:
+    health = tracker()
+    for now_s in range(20):
+        health.probes(probe(A) if now_s % 2 == 0 else probe(), (), now_s * 0.5)
+        assert health.unhealthy() == {A}
+
+
+def test_a_card_that_vanishes_from_the_driver_is_bad() -> None:
+    health = tracker()
+    assert health.probes((CardHealth(A, True),), (), 0.0)
+    (verdict,) = [verdict for verdict in health.verdicts() if not verdict.healthy]
+    assert verdict.card == B
+    assert verdict.reason == "the driver does not list it any more"
+
+
+def test_heat_above_a_given_limit_takes_a_card_away_and_cooling_brings_it_back() -> None:
+    health = tracker(max_temperature_c=90)
+    assert health.probes(probe(), (hot(A, 91), hot(B, 90)), 0.0)
+    assert health.unhealthy() == {A}
+    health.probes(probe(), (hot(A, 80), hot(B, 80)), 1.0)
+    assert health.probes(probe(), (hot(A, 80), hot(B, 80)), 2.0)
+    assert health.unhealthy() == frozenset()
+
+
+def test_an_ignored_xid_is_counted_but_changes_nothing() -> None:
+    health = HealthTracker(1.0, ignore_xids=[79])
+    health.know([A])
+    assert not health.events([xid(79), xid(79)], 0.0)
+    assert health.xids == {(A, 79): 2}

@@ -1,0 +1,106 @@
+"""What the agent asks of the lock daemon: answers in time or not at all, and limits that follow the pod."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from baton.agent.config import Sharing
+from baton.agent.lockport import LOAD_LIMIT_S, LockClient, PodLimits
+from baton.agent.podresources import PodUid
+from baton.agent.policies import CardLoad
+from baton.gpu.cards import CardId, Sample
+from baton.lock.config import Config
+from baton.lock.daemon import LockDaemon
+from baton.lock.events import CardId as LockCardId
+from baton.lock.paths import Paths
+from baton.lock.telemetry import CardInfo, NoTelemetry
+
+CARD = "GPU-5f2c1a30-9d1b-4c39-8c4e-0d6c2f7f3b11"
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="baton-") as name:
+        (Path(name) / "lock").mkdir()
+        yield Path(name) / "lock"
+
+
+@pytest.fixture
+async def daemon(directory: Path) -> AsyncIterator[LockDaemon]:
+    found = LockDaemon(Paths(directory), Config(), NoTelemetry([CardInfo(LockCardId(CARD), 16 << 30)]))
+    await found.start()
+    yield found
+    await found.stop()
+
+
+def samples() -> tuple[Sample, ...]:
+    return (Sample(CardId(CARD), 75, 4096, 16384, 60, 100.0, 250.0, 1500, None, None),)
+
+
+async def test_load_is_clients_that_want_the_card_with_what_the_driver_measures(
+    daemon: LockDaemon, directory: Path
+) -> None:
+    assert await LockClient(directory, samples).loads() == {CARD: CardLoad(0, 75, 25)}
+
+
+async def test_without_a_daemon_there_is_no_answer(directory: Path) -> None:
+    client = LockClient(directory, samples)
+    assert await client.loads() is None
+    assert await client.limit([]) is True
+    assert await client.limit([PodLimits(PodUid("u"), "ml", "p", 100)]) is False
+    assert await client.share({CardId(CARD): Sharing.CONCURRENT}) is False
+
+
+async def test_a_daemon_that_hangs_is_given_up_within_the_limit(directory: Path) -> None:
+    """It accepts the connection and says nothing, as a stopped process does."""
+    held = []
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        held.append(writer)
+
+    server = await asyncio.start_unix_server(silent, str(Paths(directory).control))
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    assert await LockClient(directory, samples).loads() is None
+    assert loop.time() - began_s < LOAD_LIMIT_S * 20, "not the patient limit of other commands"
+    server.close()
+    for writer in held:
+        writer.close()
+
+
+async def test_limits_follow_the_pod_by_its_uid_and_leave_with_it(daemon: LockDaemon, directory: Path) -> None:
+    client = LockClient(directory, samples)
+    one = PodLimits(PodUid("uid-1"), "ml", "p", memory_mib=2048, cores_percent=30, oversubscribe=False)
+    assert await client.limit([one])
+    (rule,) = daemon.rules
+    assert (rule.pod_uid, rule.memory_bytes, rule.cores_percent, rule.oversubscribe) == (
+        "uid-1",
+        2048 << 20,
+        30.0,
+        False,
+    )
+    assert await client.limit([])
+    assert daemon.rules == []
+
+
+async def test_a_daemon_that_was_started_anew_is_told_again(daemon: LockDaemon, directory: Path) -> None:
+    client = LockClient(directory, samples)
+    limits = [PodLimits(PodUid("uid-1"), "ml", "p", memory_mib=2048)]
+    await client.limit(limits)
+    daemon.rules.clear()
+    assert await client.limit(limits)
+    assert daemon.rules == [], "nothing is repeated to the same daemon"
+    daemon.epoch = "another"
+    assert await client.limit(limits)
+    assert len(daemon.rules) == 1
+
+
+async def test_sharing_modes_are_set_and_auto_is_left_to_the_daemon(daemon: LockDaemon, directory: Path) -> None:
+    client = LockClient(directory, samples)
+    assert await client.share({CardId(CARD): Sharing.AUTO})
+    assert daemon.core.cards[LockCardId(CARD)].mode.value == "auto"
+    assert await client.share({CardId(CARD): Sharing.CONCURRENT})
+    assert daemon.core.cards[LockCardId(CARD)].mode.value == "concurrent"

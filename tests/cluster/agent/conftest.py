@@ -1,0 +1,268 @@
+"""A real node with simulated cards and our agent on it.
+
+`node` is the shared one, with no agent; `agents` starts agents on it that end with the test. Pods are bound to the node
+directly, because these tests are about kubelet and the agent; the scheduler has its own.
+"""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from baton.agent.endpoint import LOCAL_CHANNEL
+from baton.agent.podresources import Holding, PodResources, over_committed
+from baton.agent.proto import podresources_pb2
+from baton.agent.slots import card_of
+from baton.agent.status import Status, ask
+from baton.gpu import profiles, simulated
+from testbed.bed import Bed, BedOptions
+from testbed.errors import BedError
+from testbed.images import BUSYBOX, WORKLOAD
+from testbed.nodes import Node
+from testbed.processes import Component, wait_until
+
+GPU = "nvshare.com/gpu"
+CARDS = 2
+SLOTS = 4
+MACHINE = "/run/baton/simgpu"
+CONFIG = """
+resources:
+  - name: nvshare.com/gpu
+    replicas: 4
+health: {settle-s: 0.1, heal-s: 0.3, probe-every-s: 0.2}
+api: {enabled: false}
+lock: {supervise: false}
+"""
+
+
+class GpuNode:
+    """One real node of a bed, with simulated cards."""
+
+    def __init__(self, bed: Bed, node: Node, namespace: str = "") -> None:
+        self.bed = bed
+        self.node = node
+        self.namespace = namespace
+
+    @property
+    def machine(self) -> Path:
+        return self.node.path(MACHINE)
+
+    def furnish(self) -> None:
+        """Put the cards in."""
+        self.machine.parent.mkdir(parents=True, exist_ok=True)
+        simulated.start([profiles.find("t4")] * CARDS, self.machine)
+
+    @property
+    def cards(self) -> list[str]:
+        return [card.uuid for card in simulated.status(self.machine).cards]
+
+    def inject(self, card: int, fault: str, **details: float) -> None:
+        simulated.inject(self.machine, card, fault, **details)
+
+    def create(
+        self,
+        name: str,
+        count: int = 1,
+        *,
+        command: Sequence[str] = ("sh", "-c", "env; exec sleep 3600"),
+        image: str = BUSYBOX,
+        resource: str = GPU,
+        **spec: Any,
+    ) -> None:
+        """A pod with one container that asks for slots; `spec` replaces parts of it."""
+        self.bed.api.create(
+            f"/api/v1/namespaces/{self.namespace}/pods",
+            {
+                "metadata": {"name": name, **spec.pop("metadata", {})},
+                "spec": {
+                    "nodeName": self.node.name,
+                    "restartPolicy": "Never",
+                    "terminationGracePeriodSeconds": 0,
+                    "containers": [container("main", count, command=command, image=image, resource=resource)],
+                    **spec,
+                },
+            },
+        )
+
+    def pod(self, name: str) -> dict[str, Any]:
+        return self.bed.pod(self.namespace, name)
+
+    def running(self, name: str) -> dict[str, Any]:
+        return self.bed.wait_for_pod(self.namespace, name, "Running")
+
+    def failed(self, name: str) -> str:
+        """The reason and message with which a pod failed."""
+        status = self.bed.wait_for_pod(self.namespace, name, "Failed")["status"]
+        return f"{status.get('reason', '')}: {status.get('message', '')}"
+
+    def delete(self, name: str) -> None:
+        self.bed.api.delete(f"/api/v1/namespaces/{self.namespace}/pods/{name}", grace_s=0)
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{name}"
+        self.bed.wait_for(lambda: not self.bed.api.exists(path), f"pod {name} to be gone")
+
+    def log(self, name: str, container: str = "main") -> str:
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{name}/log?container={container}"
+        text: str = self.bed.api.get(path)
+        return text
+
+    def environment(self, name: str, container: str = "main") -> dict[str, str]:
+        """What the container printed of its environment first."""
+        self.bed.wait_for(lambda: "HOSTNAME=" in self.log(name, container), f"{name} to print its environment")
+        lines = [line for line in self.log(name, container).splitlines() if "=" in line]
+        return dict(line.split("=", 1) for line in lines)
+
+    def holdings(self) -> list[Holding]:
+        found = asyncio.run(PodResources(self.node.path("/var/lib/kubelet")).holdings(5.0))
+        if found is None:
+            raise ConnectionError("kubelet's PodResources socket does not answer")
+        return [holding for holding in found if holding.resource == GPU]
+
+    def slots(self, name: str) -> frozenset[str]:
+        """What kubelet says that a pod has."""
+        held = [h.slots for h in self.holdings() if (h.namespace, h.pod) == (self.namespace, name)]
+        return frozenset().union(*held)
+
+    def healthy_cards(self) -> set[str]:
+        """The cards that kubelet would give slots of."""
+        return {card_of(slot) for slot in asyncio.run(_healthy_slots(self.node.path("/var/lib/kubelet")))}
+
+    def until_slots(self, name: str, slots: frozenset[str]) -> None:
+        """After a restart kubelet lists a pod only when it has heard of it from the API server again."""
+        self.bed.wait_for(lambda: self.slots(name) == slots, f"{name} to have {sorted(slots)}")
+
+    def allocatable(self, resource: str = GPU) -> int:
+        status = self.bed.api.get(f"/api/v1/nodes/{self.node.name}")["status"]
+        return int(status["allocatable"].get(resource, 0))
+
+    def capacity(self, resource: str = GPU) -> int:
+        status = self.bed.api.get(f"/api/v1/nodes/{self.node.name}")["status"]
+        return int(status["capacity"].get(resource, 0))
+
+    def until_allocatable(self, count: int, resource: str = GPU) -> None:
+        self.bed.wait_for(lambda: self.allocatable(resource) == count, f"{count} allocatable {resource}", 60.0)
+
+    def audit(self) -> None:
+        """Nothing is given twice, and nothing is given that is not there."""
+        holdings = self.holdings()
+        assert over_committed(holdings) == []
+        known = {f"{card}__{number}" for card in self.cards for number in range(1, 1000)}
+        assert {slot for holding in holdings for slot in holding.slots} <= known
+
+    def restart_kubelet(self) -> None:
+        self.node.kubelet.restart()
+        self.node.kubelet.wait_ready()
+
+
+class AgentOnNode:
+    """One agent process in a node."""
+
+    def __init__(self, node: GpuNode, config: str = CONFIG, name: str = "agent") -> None:
+        self.node = node
+        folder = node.node.path("/var/lib/baton")
+        folder.mkdir(parents=True, exist_ok=True)
+        self.config_path = folder / f"{name}.yaml"
+        self.socket = f"/run/baton/{name}.sock"
+        self.write(config)
+        libraries = simulated.environment(node.machine)[simulated.LIBRARY_PATH_VARIABLE]
+        environment: Mapping[str, str] = {
+            simulated.LIBRARY_PATH_VARIABLE: libraries.split(":")[0],
+            simulated.DIRECTORY_VARIABLE: MACHINE,
+            "KUBECONFIG": str(node.bed.kubeconfig),
+        }
+        argv = [sys.executable, "-m", "baton.cli.main", "agent", "-v", "--node", node.node.name]
+        argv += ["--config", f"/var/lib/baton/{name}.yaml"]
+        self.process: Component = node.node.start_program(name, argv, environment=environment, is_ready=self.registered)
+
+    def write(self, config: str) -> None:
+        serving = f"\nserving: {{status-socket: {self.socket}, metrics-address: ''}}\n"
+        self.config_path.write_text(config + serving)
+
+    def status(self) -> Status:
+        return asyncio.run(ask(self.node.node.path(self.socket), 5.0))
+
+    def registered(self) -> bool:
+        """Whether kubelet uses every resource of this agent."""
+        with contextlib.suppress(Exception):
+            return all(resource.state == "serving" for resource in self.status().resources)
+        return False
+
+    def until_registered(self) -> None:
+        if not wait_until(self.registered, 30.0):
+            raise BedError(f"the agent is not registered: {self.status()}")
+
+
+async def _healthy_slots(kubelet: Path) -> list[str]:
+    path = kubelet / "pod-resources" / "kubelet.sock"
+    async with grpc.aio.insecure_channel(f"unix:{path}", options=LOCAL_CHANNEL) as channel:
+        call = channel.unary_unary(
+            "/v1.PodResourcesLister/GetAllocatableResources",
+            request_serializer=podresources_pb2.AllocatableResourcesRequest.SerializeToString,
+            response_deserializer=podresources_pb2.AllocatableResourcesResponse.FromString,
+        )
+        answer = await call(podresources_pb2.AllocatableResourcesRequest(), timeout=5.0)
+    return [slot for entry in answer.devices if entry.resource_name == GPU for slot in entry.device_ids]
+
+
+def container(
+    name: str,
+    count: int = 1,
+    *,
+    command: Sequence[str] = ("sh", "-c", "env; exec sleep 3600"),
+    image: str = BUSYBOX,
+    resource: str = GPU,
+    **more: Any,
+) -> dict[str, Any]:
+    limits = {resource: str(count)} if count else {}
+    return {
+        "name": name,
+        "image": image,
+        "imagePullPolicy": "Never",
+        "command": list(command),
+        "resources": {"limits": limits},
+        **more,
+    }
+
+
+@pytest.fixture(scope="session")
+def agent_bed(needs_kubelets: None) -> Iterator[Bed]:
+    """A bed whose node these tests may break."""
+    with Bed(BedOptions(kubelets=1, controller_manager=True, scheduler=True, images=(BUSYBOX, WORKLOAD))) as bed:
+        GpuNode(bed, bed.nodes["node-1"]).furnish()
+        yield bed
+
+
+@pytest.fixture
+def node(agent_bed: Bed) -> Iterator[GpuNode]:
+    """The node with healthy cards and nobody on them; a namespace for the test."""
+    with agent_bed.namespace("agent") as namespace:
+        found = GpuNode(agent_bed, agent_bed.nodes["node-1"], namespace)
+        for card in range(CARDS):
+            found.inject(card, "heal")
+        agent_bed.wait_for(lambda: not found.holdings(), "the slots of earlier tests to be free")
+        yield found
+
+
+@pytest.fixture
+def agents(node: GpuNode) -> Iterator[Callable[..., AgentOnNode]]:
+    """Starts agents that end with the test."""
+    started: list[AgentOnNode] = []
+
+    def start(config: str = CONFIG, name: str = "agent") -> AgentOnNode:
+        agent = AgentOnNode(node, config, name)
+        started.append(agent)
+        return agent
+
+    yield start
+    for agent in started:
+        agent.process.kill()
+
+
+@pytest.fixture
+def agent(agents: Callable[..., AgentOnNode]) -> AgentOnNode:
+    """One agent with two cards of four slots."""
+    return agents()

@@ -1,0 +1,164 @@
+"""GPU programs in containers on a real kubelet: the agent's answer, the hook and the lock, on simulated cards."""
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from baton.agent.slots import card_of
+from testbed.images import WORKLOAD
+from tests.cluster.agent.conftest import CONFIG, GPU, AgentOnNode, GpuNode, container
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+SHARED = CONFIG.replace("lock: {supervise: false}", "")
+VGPU = """
+resources:
+  - {name: volcano.sh/vgpu-number, kind: vgpu, replicas: 4, memory-unit-mib: 1024}
+health: {settle-s: 0.1, heal-s: 0.3, probe-every-s: 0.2}
+api: {labels: false, condition: false, events: false}
+"""
+
+PROGRAM = """
+import json, sys, time
+from cuda.bindings import driver
+
+def must(answer):
+    code, *rest = answer
+    if code != driver.CUresult.CUDA_SUCCESS:
+        raise SystemExit(f"failed: {code}")
+    return rest[0] if rest else None
+
+must(driver.cuInit(0))
+cards, sizes = [], []
+for index in range(must(driver.cuDeviceGetCount())):
+    device = must(driver.cuDeviceGet(index))
+    context = must(driver.cuCtxCreate(None, 0, device))
+    cards.append(bytes(must(driver.cuDeviceGetUuid(device)).bytes).hex())
+    code, pointer = driver.cuMemAlloc(64 << 20)
+    sizes.append(int(code))
+    must(driver.cuCtxSynchronize())
+print("report", json.dumps({"cards": cards, "codes": sizes}), flush=True)
+want = int(sys.argv[1]) if len(sys.argv) > 1 else 0
+if want:
+    code, _ = driver.cuMemAlloc(want << 20)
+    print("report", json.dumps({"want_mib": want, "code": int(code), "name": code.name}), flush=True)
+time.sleep(float(sys.argv[2]) if len(sys.argv) > 2 else 0)
+"""
+
+
+def raw(card: str) -> str:
+    return card.removeprefix("GPU-").replace("-", "")
+
+
+def result(node: GpuNode, name: str) -> list[dict[str, object]]:
+    node.bed.wait_for_pod(node.namespace, name, "Succeeded", 90.0)
+    lines = node.log(name).splitlines()
+    return [json.loads(line.removeprefix("report ")) for line in lines if line.startswith("report ")]
+
+
+def test_a_container_uses_its_card_and_sees_no_other(node: GpuNode, agents: Callable[..., AgentOnNode]) -> None:
+    agents(SHARED)
+    node.create("one", 1, image=WORKLOAD, command=("python3", "-c", PROGRAM))
+    (report,) = result(node, "one")
+    assert len(report["cards"]) == 1  # type: ignore[arg-type]
+    assert report["codes"] == [0]
+
+
+def test_a_container_with_two_cards_uses_both(node: GpuNode, agents: Callable[..., AgentOnNode]) -> None:
+    agents(SHARED)
+    node.create("two", 2, image=WORKLOAD, command=("python3", "-c", PROGRAM))
+    (report,) = result(node, "two")
+    assert set(report["cards"]) == {raw(card) for card in node.cards}  # type: ignore[call-overload]
+    assert report["codes"] == [0, 0]
+
+
+def test_a_pod_with_a_memory_limit_gets_out_of_memory_at_its_limit(
+    node: GpuNode, agents: Callable[..., AgentOnNode]
+) -> None:
+    """4 GiB of a 16 GiB card: 3 GiB more than the first 64 MiB fit, 5 GiB do not, and the neighbour has no limit."""
+    agents(VGPU)
+    limits = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "4"}
+    for name, want_mib, given in (("fits", 3072, limits), ("too-much", 5120, limits)):
+        command = ("python3", "-c", PROGRAM, str(want_mib))
+        spec = container("main", 0, image=WORKLOAD, command=command)
+        node.create(name, containers=[{**spec, "resources": {"limits": given}}])
+    assert result(node, "fits")[1]["code"] == 0
+    assert result(node, "too-much")[1]["name"] == "CUDA_ERROR_OUT_OF_MEMORY"
+
+
+def test_two_pods_on_one_card_take_turns(node: GpuNode, agents: Callable[..., AgentOnNode]) -> None:
+    agents(SHARED.replace("replicas: 4", "replicas: 4\n    policy: packed"))
+    for name in ("first", "second"):
+        node.create(name, 1, image=WORKLOAD, command=("python3", "-c", PROGRAM))
+    for name in ("first", "second"):
+        node.bed.wait_for(lambda name=name: bool(node.slots(name)) or _ended(node, name), f"{name} to have a slot")  # type: ignore[misc]
+    reports = [result(node, name)[0] for name in ("first", "second")]
+    assert reports[0]["cards"] == reports[1]["cards"]
+
+
+def _ended(node: GpuNode, name: str) -> bool:
+    return bool(node.pod(name)["status"].get("phase") in ("Succeeded", "Failed"))
+
+
+def test_a_pod_that_sets_its_own_cards_does_not_break_anything(
+    node: GpuNode, agents: Callable[..., AgentOnNode]
+) -> None:
+    """Kubelet lets a pod's own environment win; BATON_CARDS still says what it was given, and an event says so too."""
+    agents(SHARED.replace("api: {enabled: false}", ""))
+    node.create("honest", 1)
+    node.running("honest")
+    own = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    node.create("greedy", containers=[container("main", 1, env=own)])
+    node.running("greedy")
+    environment = node.environment("greedy")
+    assert environment["NVIDIA_VISIBLE_DEVICES"] == "all"
+    (slot,) = node.slots("greedy")
+    assert environment["BATON_CARDS"] == card_of(slot)
+    assert GPU in {holding.resource for holding in node.holdings()}
+    node.audit()
+    events = f"/api/v1/namespaces/{node.namespace}/events?fieldSelector=reason=CardsOverridden"
+    node.bed.wait_for(lambda: bool(node.bed.api.get(events)["items"]), "the event that tells of it")
+
+
+BUSY = """
+from cuda.bindings import driver
+driver.cuInit(0)
+driver.cuCtxCreate(None, 0, driver.cuDeviceGet(0)[1])
+pointer = driver.cuMemAlloc(64 << 20)[1]
+print("busy", flush=True)
+while True:
+    driver.cuMemsetD8(pointer, 1, 64 << 20)
+    driver.cuCtxSynchronize()
+"""
+
+
+def test_load_prefers_sleepers_over_one_busy_pod_and_falls_back_when_the_lock_daemon_hangs(
+    node: GpuNode, agents: Callable[..., AgentOnNode]
+) -> None:
+    agents(SHARED.replace("replicas: 4", "replicas: 8\n    policy: load"))
+
+    def lock_status() -> dict[str, Any]:
+        words = [sys.executable, "-m", "baton.cli.main", "lock", "status", "-o", "json"]
+        found: dict[str, Any] = json.loads(node.node.run(words).stdout)
+        return found
+
+    node.create("busy", image=WORKLOAD, command=("python3", "-c", BUSY))
+    node.running("busy")
+    node.bed.wait_for(lambda: any(card["holders"] for card in lock_status()["gpus"]), "the busy pod to hold its card")
+    (slot,) = node.slots("busy")
+    busy_card = card_of(slot)
+    for number in range(5):
+        node.create(f"sleeper-{number}")
+        node.running(f"sleeper-{number}")
+        assert {card_of(slot) for slot in node.slots(f"sleeper-{number}")} != {busy_card}
+    daemon = str(lock_status()["pid"])
+    node.node.run(["kill", "-STOP", daemon])
+    try:
+        node.create("after")
+        node.running("after")
+    finally:
+        node.node.run(["kill", "-CONT", daemon])
+    assert {card_of(slot) for slot in node.slots("after")} == {busy_card}, "as spread: one slot there, five elsewhere"
