@@ -17,7 +17,7 @@ setup: $(VENV)/.ready native ## Virtual environment, locked packages, native lib
 	@$(BIN)/python -m testbed packages
 
 demo: $(VENV)/.ready native ## The product's main job on simulated GPUs
-	@$(BIN)/baton doctor
+	@$(BIN)/baton demo
 
 test: setup ## All tests; those on a real Kubernetes are skipped, with one line, where it cannot be had
 	@$(BIN)/python -m testbed build

@@ -23,16 +23,32 @@ _COMMON = ["-std=gnu11", "-O2", "-g1", "-fPIC", "-shared", "-pthread", "-fvisibi
 
 @dataclass(frozen=True)
 class Library:
-    """One shared library: its file name below the output folder, its source folder, and what is special."""
+    """One shared library: its file name below the output folder, its source folder, and what is special.
+
+    `sources` and `exclude` are globs inside the folder; every header there counts as an input.
+    """
 
     output: str
     folder: str
     flags: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ("*.c",)
     exclude: tuple[str, ...] = ()
 
 
-LIBRARIES = (Library("libbaton.so", "hook", libraries=("-ldl",)),)
+# The hook names libdl and libpthread although a new C library has both inside: an older one does not.
+_HOOK_FLAGS = ("-Wl,--version-script=baton.map", "-Wl,-z,nodelete")
+_HOOK_LIBRARIES = ("-Wl,--no-as-needed", "-l:libdl.so.2", "-l:libpthread.so.0", "-Wl,--as-needed")
+
+# As in NVIDIA's driver, a call from one entry point to another is its own affair and passes no preloaded hook.
+_DRIVER_FLAGS = ("-Wl,-z,nodelete", "-Wl,-Bsymbolic")
+
+LIBRARIES = (
+    Library("libbaton.so", "hook", flags=_HOOK_FLAGS, libraries=_HOOK_LIBRARIES),
+    Library("simgpu/libcuda.so.1", "simgpu", exclude=("nvml*.c",), flags=_DRIVER_FLAGS, libraries=("-lm",)),
+    Library("simgpu/libnvidia-ml.so.1", "simgpu", sources=("machine*.c", "nvml*.c"), libraries=("-lm",)),
+    Library("simgpu/libsimgpu.so", "simgpu", sources=("machine*.c",), libraries=("-lm",)),
+)
 
 
 class BuildError(SystemExit):
@@ -53,14 +69,15 @@ def compiler() -> str:
     )
 
 
-def build(out: Path, sanitize: str = "") -> list[Path]:
-    """Compile every library that is out of date into `out`; return their paths."""
-    return [_compile(library, out, sanitize) for library in LIBRARIES]
+def build(out: Path, sanitize: str = "", only: str = "") -> list[Path]:
+    """Compile every library that is out of date into `out`, or `only` one; return their paths."""
+    return [_compile(library, out, sanitize) for library in LIBRARIES if only in ("", library.output)]
 
 
 def _compile(library: Library, out: Path, sanitize: str) -> Path:
     folder = NATIVE / library.folder
-    sources = sorted(p for p in folder.glob("*.c") if p.name not in library.exclude)
+    excluded = {path for pattern in library.exclude for path in folder.glob(pattern)}
+    sources = sorted({path for pattern in library.sources for path in folder.glob(pattern)} - excluded)
     target = out / library.output
     flags = [*_COMMON, *library.flags]
     if sanitize:
@@ -89,8 +106,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, default=NATIVE.parent / "src" / "baton" / "_native")
     parser.add_argument("--sanitize", default="", help="address, undefined, thread, or a comma list of them")
+    parser.add_argument("--only", default="", choices=["", *(library.output for library in LIBRARIES)])
     arguments = parser.parse_args()
-    for path in build(arguments.out, arguments.sanitize):
+    for path in build(arguments.out, arguments.sanitize, arguments.only):
         sys.stdout.write(f"{path}\n")
 
 

@@ -1,6 +1,195 @@
-"""`python -m testbed`."""
+"""`python -m testbed`: beds from the shell, and what `make setup` and `make test` need."""
 
 import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from baton.cli.output import Format, FormatOption, command_app, write_data, write_table
+from baton.errors import BatonError, UsageError
+from testbed import packages as debian
+from testbed.building import build as build_set
+from testbed.errors import BedError, MissingError, lack_is_failure
+from testbed.programs import (
+    ETCD,
+    KUBERNETES_VERSION,
+    KWOK,
+    VOLCANO,
+    ProgramSet,
+    default_sets,
+    kubernetes,
+)
+from testbed.state import beds, find_bed
+
+app = command_app(help="A real Kubernetes on this machine, for tests.", no_args_is_help=True)
+
+TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+NameOption = Annotated[str, typer.Option("--name", help="Which bed.")]
+VersionOption = Annotated[str, typer.Option("--kubernetes-version", help="Which Kubernetes, as 1.MINOR.PATCH.")]
+
+
+@app.command()
+def up(
+    kubelets: Annotated[int, typer.Option(help="Real nodes, each a kubelet with its own containerd (needs root).")] = 0,
+    kwok_nodes: Annotated[int, typer.Option(help="Nodes played by KWOK.")] = 0,
+    kwok_label: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for KWOK nodes; repeatable.")] = None,
+    kwok_taint: Annotated[list[str] | None, typer.Option(help="NAME=VALUE:EFFECT for KWOK nodes; repeatable.")] = None,
+    kwok_resource: Annotated[
+        list[str] | None, typer.Option(help="NAME=AMOUNT for KWOK nodes, for example nvidia.com/gpu=8; repeatable.")
+    ] = None,
+    controller_manager: Annotated[
+        bool, typer.Option("--controller-manager", help="Run kube-controller-manager.")
+    ] = False,
+    scheduler: Annotated[bool, typer.Option("--scheduler", help="Run kube-scheduler.")] = False,
+    scheduler_config: Annotated[
+        Path | None, typer.Option(help="A KubeSchedulerConfiguration for kube-scheduler.", exists=True, dir_okay=False)
+    ] = None,
+    kubernetes_version: VersionOption = KUBERNETES_VERSION,
+    port: Annotated[int | None, typer.Option(help="Port of the API server; a free one if not given.")] = None,
+    name: NameOption = "default",
+) -> None:
+    """Start a bed that stays until `down`."""
+    from testbed.bed import Bed, BedOptions
+
+    began = time.monotonic()
+    options = BedOptions(
+        name=name,
+        kubelets=kubelets,
+        kwok_nodes=kwok_nodes,
+        kwok_labels=dict(_pair(word, "--kwok-label") for word in kwok_label or []),
+        kwok_taints=[_taint(word) for word in kwok_taint or []],
+        kwok_resources=dict(_pair(word, "--kwok-resource") for word in kwok_resource or []),
+        controller_manager=controller_manager,
+        scheduler=scheduler or scheduler_config is not None,
+        scheduler_config=_read_config(scheduler_config),
+        kubernetes_version=kubernetes_version,
+        port=port,
+    )
+    bed = Bed(options)
+    bed.hand_over()
+    taken_s = time.monotonic() - began
+    sys.stdout.write(
+        f"bed {name} is up after {taken_s:.1f} s: {kubelets} kubelets, {kwok_nodes} KWOK nodes\n"
+        f"export KUBECONFIG={bed.kubeconfig}\n"
+    )
+
+
+def _pair(word: str, option: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not name or not equals:
+        raise UsageError(f"{option} is '{word}'; expected NAME=VALUE")
+    return name, value
+
+
+def _taint(word: str) -> dict[str, str]:
+    pair, colon, effect = word.rpartition(":")
+    if not colon or effect not in TAINT_EFFECTS:
+        raise UsageError(
+            f"--kwok-taint is '{word}'; expected NAME=VALUE:EFFECT with an effect of {', '.join(TAINT_EFFECTS)}"
+        )
+    name, value = _pair(pair, "--kwok-taint")
+    return {"key": name, "value": value, "effect": effect}
+
+
+def _read_config(path: Path | None) -> dict[str, Any] | None:
+    if path is None:
+        return None
+    try:
+        config = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise BedError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(config, dict):
+        raise BedError(f"{path} holds no KubeSchedulerConfiguration; it must be a mapping with apiVersion and kind")
+    return config
+
+
+@app.command()
+def down(name: NameOption = "default") -> None:
+    """End a bed and remove all that it made."""
+    from testbed.teardown import tear_down
+
+    tear_down(find_bed(name))
+
+
+@app.command()
+def status(output: FormatOption = Format.TABLE) -> None:
+    """The beds of this user: who answers for them and how many processes they have."""
+    from testbed.processes import marked_processes
+
+    rows = [
+        {
+            "name": record.name,
+            "id": record.id,
+            "owner": "nobody (until down)" if record.owner is None else f"process {record.owner.pid}",
+            "state": "garbage" if record.is_garbage else "up",
+            "processes": len(list(marked_processes(record.id))),
+            "directory": str(record.directory),
+        }
+        for record in beds()
+    ]
+    if output is not Format.TABLE:
+        write_data(rows, output)
+        return
+    columns = ["name", "id", "owner", "state", "processes", "directory"]
+    write_table(columns, [[str(row[column]) for column in columns] for row in rows])
+
+
+@app.command()
+def kubeconfig(name: NameOption = "default") -> None:
+    """The path of a bed's kubeconfig."""
+    sys.stdout.write(f"{find_bed(name).directory / 'kubeconfig'}\n")
+
+
+@app.command()
+def gc() -> None:
+    """Remove the beds whose owner is gone."""
+    from testbed.teardown import collect_garbage
+
+    for name in collect_garbage():
+        sys.stdout.write(f"removed bed {name}\n")
+
+
+@app.command()
+def packages() -> None:
+    """Install the Debian packages of real kubelets as root; else one line that says what is missing."""
+    if line := debian.install():
+        sys.stderr.write(f"testbed: {line}\n")
+        raise typer.Exit(1 if lack_is_failure() else 0)
+
+
+@app.command()
+def build(
+    sets: Annotated[
+        list[str] | None, typer.Argument(help="etcd, kubernetes, kwok, volcano; without any: the first three.")
+    ] = None,
+    kubernetes_version: VersionOption = KUBERNETES_VERSION,
+) -> None:
+    """Compile what is not in the user's cache yet; without a proxy that is one line, and a failure in CI only."""
+    known = {"etcd": ETCD, "kubernetes": kubernetes(kubernetes_version), "kwok": KWOK, "volcano": VOLCANO}
+    if unknown := [name for name in sets or [] if name not in known]:
+        raise BedError(f"'{unknown[0]}' is nothing to build; there are {', '.join(known)}")
+    wanted: list[ProgramSet] = [known[name] for name in sets] if sets else list(default_sets(kubernetes_version))
+    try:
+        for program_set in wanted:
+            build_set(program_set)
+    except MissingError as error:
+        if lack_is_failure() or sets:
+            raise
+        sys.stderr.write(f"testbed: {error}; the tests on a real Kubernetes are skipped\n")
+
+
+def main() -> None:
+    """Run, with errors as one sentence."""
+    try:
+        app(prog_name="python -m testbed", standalone_mode=True)
+    except BatonError as error:
+        sys.stderr.write(f"testbed: {error}\n")
+        sys.exit(error.exit_code)
+
 
 if __name__ == "__main__":
-    sys.exit(0)
+    main()

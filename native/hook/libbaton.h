@@ -1,10 +1,28 @@
+/* What every part of libbaton.so shares: export marks, branch hints, logging. */
 #ifndef BATON_LIBBATON_H
 #define BATON_LIBBATON_H
 
+#include "glibc.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
 #define BATON_HOOK_VERSION "0.1.0"
 #define BATON_EXPORT __attribute__((visibility("default")))
+#define BATON_LIKELY(x) __builtin_expect(!!(x), 1)
+#define BATON_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define BATON_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* Lets `baton doctor` and a debugger tell which hook a process carries. */
 BATON_EXPORT const char *baton_hook_version(void);
+
+/* One line on stderr, in one write, prefixed with "baton: ". */
+void baton_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* The same, only when BATON_DEBUG=1 or NVSHARE_DEBUG asks for it. */
+void baton_debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Monotonic time; the quantum and every timeout are measured by it alone. */
+uint64_t baton_now_us(void);
 
 #endif

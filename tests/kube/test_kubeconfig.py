@@ -51,7 +51,7 @@ def test_files_are_relative_to_the_kubeconfig(tmp_path: Path) -> None:
         users=[{"name": "u", "user": {"tokenFile": "token"}}],
     )
     access = kubeconfig.load([path])
-    assert (access.ca_data, access.token) == (b"CA", "from-file")
+    assert (access.ca_data, access.token_file) == (b"CA", tmp_path / "token")
 
 
 def test_inline_data_is_decoded(tmp_path: Path) -> None:
@@ -77,7 +77,8 @@ def test_an_exec_plugin_is_kept_with_its_arguments(tmp_path: Path) -> None:
         ({"clusters": []}, "clusters has no 'c'; it has nothing"),
         ({"clusters": [{"name": "c", "cluster": {}}]}, "server must be a non-empty string, got None"),
         ({"users": [{"name": "u", "user": {"client-key-data": "%%"}}]}, "client-key-data is not valid base64"),
-        ({"users": [{"name": "u", "user": {"tokenFile": "gone"}}]}, "gone cannot be read"),
+        ({"users": [{"name": "u", "user": {"client-key": "gone"}}]}, "gone cannot be read"),
+        ({"users": [{"name": "u", "user": {"exec": {"args": ["x"]}}}]}, "command must be a non-empty string"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:

@@ -4,7 +4,6 @@ A finding is `ok`, `absent` (an optional part is not here, and what that means) 
 does not work). Only `broken` makes the exit code 1: a laptop without a cluster is a healthy laptop.
 """
 
-import ctypes
 import enum
 import http.client
 import os
@@ -76,27 +75,27 @@ def check_hook() -> Finding:
 
 def check_gpus() -> Finding:
     """NVML tells of real GPUs; the simulated driver answers the same calls."""
+    from baton.gpu.nvml import NoDriverError, NvmlSource
+
+    simulated = 'without a GPU, use simulated ones: eval "$(baton simgpu start)"'
     try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
+        source = NvmlSource()
+    except NoDriverError:
+        detail = "libnvidia-ml.so.1 does not load: no NVIDIA driver on this machine"
+        return Finding("gpus", Verdict.ABSENT, detail, f"install the NVIDIA driver; {simulated}")
+    except BatonError as error:
+        return Finding("gpus", Verdict.BROKEN, str(error), f"load the NVIDIA driver; {simulated}")
+    with source:
+        cards = {card.id: card for card in source.cards()}
+        sick = [f"GPU {cards[state.card].index}: {state.reason}" for state in source.health() if not state.healthy]
+        if source.silent_cards:
+            sick.append(f"{source.silent_cards} of {len(cards) + source.silent_cards} GPUs do not answer")
+        found = f"{len(cards)} GPU{'s' if len(cards) != 1 else ''} through the {source.description}"
+    if sick:
         return Finding(
-            "gpus",
-            Verdict.ABSENT,
-            "libnvidia-ml.so.1 does not load: no NVIDIA driver on this machine",
-            "install the NVIDIA driver; without a GPU, use simulated ones",
+            "gpus", Verdict.BROKEN, f"{found}; {'; '.join(sick)}", "reset or replace the card, then run again"
         )
-    code = nvml.nvmlInit_v2()
-    if code != 0:
-        return Finding(
-            "gpus",
-            Verdict.BROKEN,
-            f"nvmlInit_v2 failed with code {code}",
-            "run nvidia-smi: the driver says what is wrong",
-        )
-    count = ctypes.c_uint()
-    nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
-    nvml.nvmlShutdown()
-    return Finding("gpus", Verdict.OK, f"{count.value} GPU{'s' if count.value != 1 else ''} through NVML")
+    return Finding("gpus", Verdict.OK, found)
 
 
 def check_cluster() -> Finding:
@@ -135,7 +134,8 @@ def _server_version(access: "Access") -> str:
         connection = http.client.HTTPSConnection(url.netloc, timeout=_PROBE_TIMEOUT_S, context=context)
     else:
         connection = http.client.HTTPConnection(url.netloc, timeout=_PROBE_TIMEOUT_S)
-    headers = {"Authorization": f"Bearer {access.token}"} if access.token else {}
+    token = access.token_file.read_text().strip() if access.token_file else access.token
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         connection.request("GET", f"{url.path}/version", headers=headers)
         response = connection.getresponse()

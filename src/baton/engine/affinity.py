@@ -148,18 +148,33 @@ class PlacedPods:
 
     def learn(self, spec: PodSpec, namespace: str) -> None:
         """Know a spec's terms before any of its pods is placed, so that counting starts early."""
+        for key in self._keys_of(spec, namespace):
+            self.matching(key)
+
+    def forget_all_but(self, specs: Iterable[tuple[PodSpec, str]]) -> None:
+        """Drop terms that none of these specs has; what configuration asks about is counted again when asked."""
+        alive = {key for spec, namespace in set(specs) for key in self._keys_of(spec, namespace)}
+        self._matching = {key: counts for key, counts in self._matching.items() if key in alive}
+        self._owning = {key: counts for key, counts in self._owning.items() if counts.total}
+        self._matches_of.clear()
+        self._owners_of.clear()
+        self.epoch += 1
+
+    def __len__(self) -> int:
+        """How many terms are kept."""
+        return len(self._matching) + len(self._owning)
+
+    def _keys_of(self, spec: PodSpec, namespace: str) -> list[TermKey]:
         terms = [
             *spec.affinity,
             *spec.anti_affinity,
             *(item.term for item in spec.preferred_affinity),
             *(item.term for item in spec.preferred_anti_affinity),
         ]
-        for term in terms:
-            self.matching(self.term_key(term, namespace))
-        for constraint in spec.spread:
-            self.matching((constraint.selector, (namespace,), None, constraint.topology_key))
-        for selector in (*spec.card_rules.with_pods, *spec.card_rules.without_pods):
-            self.matching((selector, (namespace,), None, CARD_DOMAIN))
+        keys = [self.term_key(term, namespace) for term in terms]
+        keys += [(item.selector, (namespace,), None, item.topology_key) for item in spec.spread]
+        cards = (*spec.card_rules.with_pods, *spec.card_rules.without_pods)
+        return keys + [(selector, (namespace,), None, CARD_DOMAIN) for selector in cards]
 
     def _count(self, task: Task, amount: int) -> None:
         if self._matching:

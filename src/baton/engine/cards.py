@@ -79,6 +79,7 @@ class CardLedger(Columns):
         "compute",
         "fixed",
         "number",
+        "numa",
         "load",
     )
 
@@ -95,6 +96,8 @@ class CardLedger(Columns):
         self.compute: npt.NDArray[np.int32] = np.zeros((1, 0), dtype=np.int32)
         self.fixed: npt.NDArray[np.bool_] = np.zeros((1, 0), dtype=np.bool_)
         self.number: npt.NDArray[np.int32] = np.zeros((1, 0), dtype=np.int32)
+        self.numa: npt.NDArray[np.int32] = np.zeros((1, 0), dtype=np.int32)
+        self.any_numa = False
         self.load: npt.NDArray[np.float32] = np.zeros((4, 1, 0), dtype=np.float32)
         self.any_fixed = False
         self.models: list[str] = [""]
@@ -132,6 +135,8 @@ class CardLedger(Columns):
             self.fixed[position, row] = card.fixed
             self.any_fixed = self.any_fixed or card.fixed
             self.number[position, row] = self._number(card.id)
+            self.numa[position, row] = card.numa
+            self.any_numa = self.any_numa or card.numa >= 0
             self.load[:, position, row] = (
                 card.utilisation_percent,
                 card.memory_used_percent,
@@ -378,6 +383,7 @@ class _RowCards:
         self.physical: list[int] = ledger.physical_mib[:, row].tolist()
         self.kinds: list[int] = ledger.kinds[:, row].tolist()
         self.fixed: list[bool] | None = ledger.fixed[:, row].tolist() if ledger.any_fixed else None
+        self.numa: list[int] | None = ledger.numa[:, row].tolist() if ledger.any_numa else None
         self.order = order
         self.allowed = allowed
         self.scores = scores
@@ -385,7 +391,8 @@ class _RowCards:
     def assign_repeatedly(self, plan: CardPlan, steps: int) -> list[Assignment]:
         """One assignment after the other, each taken before the next, until there is no room or `steps` are found."""
         demand = plan.demands[0]
-        if len(plan.demands) == 1 and demand.init is None and demand.exclusive:
+        near = self.numa is not None and demand.cards > 1
+        if len(plan.demands) == 1 and demand.init is None and demand.exclusive and not near:
             # Empty cards stay as they are until taken, so their order holds for all steps.
             ordered = self._candidates(demand, {}, ())
             number = min(steps, len(ordered) // demand.cards)
@@ -470,7 +477,18 @@ class _RowCards:
             return None
         if demand.cards == 1 and not preferred:
             return [min(fitting, key=self._rank)] if len(fitting) > 1 else fitting
-        return self._ordered(fitting, preferred)[: demand.cards]
+        ordered = self._ordered(fitting, preferred)
+        return (self._near_each_other(demand, ordered) or ordered)[: demand.cards]
+
+    def _near_each_other(self, demand: Demand, ordered: Sequence[int]) -> list[int] | None:
+        """The cards of the NUMA node that has enough of them with the fewest to spare."""
+        if self.numa is None or demand.cards < 2:
+            return None
+        by_numa: dict[int, list[int]] = {}
+        for position in ordered:
+            by_numa.setdefault(self.numa[position], []).append(position)
+        enough = [(len(group), numa) for numa, group in by_numa.items() if numa >= 0 and len(group) >= demand.cards]
+        return by_numa[min(enough)[1]] if enough else None
 
     def _candidates(self, demand: Demand, own: Mapping[int, Sequence[int]], preferred: tuple[int, ...]) -> list[int]:
         """Cards with room, best first. `own` is what other containers of the pod take in the same phase."""

@@ -37,6 +37,7 @@ Checkpoint = tuple[int, int]
 
 ROOT_QUEUE = QueueName("root")
 DEFAULT_QUEUE = QueueName("default")
+FORGET_FROM = 4096
 
 
 class ClusterState:
@@ -58,6 +59,8 @@ class ClusterState:
         self.adrift: dict[NodeName, dict[PodKey, Pod]] = {}
         """Pods bound to a node that is not known (yet)."""
         self._needs: dict[PodSpec, Needs] = {}
+        self._specs_seen = 0
+        self._forget_at = FORGET_FROM
         self._journal: list[tuple[Task, Status, int]] = []
         self._unqueued: dict[QueueName, dict[GroupKey, Job]] = {}
         self.resources.on_widen(self._widen)
@@ -87,7 +90,8 @@ class ClusterState:
         self.commit()
 
     def settle(self) -> None:
-        """Called when a session opens: rows into name order."""
+        """Called when a session opens: rows into name order, nothing kept for pods long gone."""
+        self.forget_unused()
         if self.table.settle():
             for row, tasks in enumerate(self.table.tasks):
                 for task in tasks.values():
@@ -163,8 +167,18 @@ class ClusterState:
     def needs_of(self, spec: PodSpec) -> Needs:
         needs = self._needs.get(spec)
         if needs is None:
-            needs = self._needs[spec] = Needs(len(self._needs), spec, self.resources)
+            self._specs_seen += 1
+            needs = self._needs[spec] = Needs(self._specs_seen, spec, self.resources)
         return needs
+
+    def forget_unused(self) -> None:
+        """Let go of specs and affinity terms that no pod has any more, when they have doubled since the last time."""
+        if len(self._needs) + len(self.placed) <= self._forget_at:
+            return
+        alive = {task.needs.spec: task.needs for task in self.tasks.values()}
+        self._needs = alive
+        self.placed.forget_all_but((task.needs.spec, task.pod.namespace) for task in self.tasks.values())
+        self._forget_at = max(FORGET_FROM, 2 * (len(self._needs) + len(self.placed)))
 
     def activate(self, job: Job) -> None:
         """Keep `active` right after a change of the job."""

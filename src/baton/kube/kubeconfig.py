@@ -33,7 +33,10 @@ class Access(msgspec.Struct, frozen=True):
     client_certificate: bytes | None = None
     client_key: bytes | None = None
     token: str | None = None
+    token_file: Path | None = None
     exec_command: tuple[str, ...] = ()
+    exec_api_version: str = "client.authentication.k8s.io/v1"
+    exec_environment: tuple[tuple[str, str], ...] = ()
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """TLS as this access asks for it; None for a plain http server."""
@@ -84,8 +87,11 @@ def load(paths: list[Path] | None = None, context: str | None = None) -> Access:
         tls_server_name=cluster.get("tls-server-name"),
         client_certificate=_blob(user_home, user, "client-certificate"),
         client_key=_blob(user_home, user, "client-key"),
-        token=_token(user_home, user),
-        exec_command=(exec_section["command"], *exec_section.get("args", [])) if exec_section else (),
+        token=str(user["token"]) if user.get("token") else None,
+        token_file=user_home / str(user["tokenFile"]) if user.get("tokenFile") and not user.get("token") else None,
+        exec_command=(_plugin(user_home, exec_section), *(exec_section.get("args") or [])) if exec_section else (),
+        exec_api_version=exec_section.get("apiVersion") or "client.authentication.k8s.io/v1",
+        exec_environment=tuple((item["name"], item["value"]) for item in exec_section.get("env") or []),
     )
 
 
@@ -148,8 +154,7 @@ def _blob(home: Path, section: dict[str, Any], field: str) -> bytes | None:
     return None
 
 
-def _token(home: Path, user: dict[str, Any]) -> str | None:
-    if token := user.get("token"):
-        return str(token)
-    data = _blob(home, {"token": user.get("tokenFile")}, "token") if user.get("tokenFile") else None
-    return data.decode().strip() if data else None
+def _plugin(home: Path, section: dict[str, Any]) -> str:
+    """An exec plugin's program: a bare name is looked up on PATH, a path is relative to the kubeconfig."""
+    command = _text(section, "command", "exec")
+    return command if "/" not in command else str(home / command)

@@ -128,3 +128,13 @@ def test_memory_may_be_overcommitted_by_configuration() -> None:
     pods = [pod(f"p{i}", spec(ask=[vgpu(memory_mib=10_000)])) for i in range(4)]
     assert len(Cluster(nodes=[node("a", cards=1)], pods=pods).run().placed) == 1
     assert len(Cluster(nodes=[node("a", cards=1)], pods=pods, memory_overcommit=2.0).run().placed) == 3
+
+
+def test_cards_of_one_pod_are_on_one_numa_node_where_possible() -> None:
+    sides = (0, 1, 0, 1, 1, 1)
+    cards = tuple(Card(id=CardId(f"{at}@{side}"), memory_mib=1000, numa=side) for at, side in enumerate(sides))
+    pods = [pod(f"p{at}", spec(ask=[whole(2)])) for at in range(3)]
+    outcome = Cluster(nodes=[node("a", card_list=cards)], pods=pods).run()
+    assert outcome.cards == {"p0": ["0@0", "2@0"], "p1": ["1@1", "3@1"], "p2": ["4@1", "5@1"]}
+    wide = Cluster(nodes=[node("a", card_list=cards)], pods=[pod("w", spec(ask=[whole(6)]))]).run()
+    assert len(wide.cards["w"]) == 6, "more than one side has is given from both"

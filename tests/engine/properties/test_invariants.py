@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from baton.engine.engine import Engine
 from baton.engine.events import Event, PodRemoved
 from baton.engine.objects import PodKey
-from baton.engine.presets import configured
+from baton.engine.presets import PRESETS, configured
 from tests.engine.clusters import Cluster, JobLiteral, Outcome, gang, job, milli, node, slot, spec, vgpu, whole
 
 SPECS = [
@@ -58,12 +58,12 @@ def test_a_gang_is_never_partial(drawn: list[tuple[int, int, int, int]], cards: 
 
 
 @settings(max_examples=40, deadline=None)
-@given(drawn=jobs_strategy, seed=st.integers(0, 1000))
-def test_the_order_of_events_decides_nothing(drawn: list[tuple[int, int, int, int]], seed: int) -> None:
-    cluster = Cluster(nodes=[node(f"n{at}", cpu=8, cards=at) for at in range(4)], jobs=literals(drawn))
+@given(drawn=jobs_strategy, seed=st.integers(0, 1000), preset=st.sampled_from(sorted(PRESETS)))
+def test_the_order_of_events_decides_nothing(drawn: list[tuple[int, int, int, int]], seed: int, preset: str) -> None:
+    cluster = Cluster(nodes=[node(f"n{at}", cpu=8, cards=at) for at in range(4)], jobs=literals(drawn), conf=preset)
     events: list[Event] = list(cluster.events)
     random.Random(seed).shuffle(events)
-    shuffled = Engine(configured("simple"))
+    shuffled = Engine(configured(preset))
     shuffled.apply(events)
     one, other = cluster.run(), Outcome(shuffled.schedule(0.0))
     assert one.plan == other.plan

@@ -60,12 +60,13 @@ class NodeOrderPlugin(Plugin[NodeOrderArguments]):
             np.minimum((nodes.used(place) + request[place]) / np.maximum(nodes.allocatable(place), 1), 1.0)
             for place in (CPU, MEMORY)
         ]
-        used = (fractions[0] + fractions[1]) / 2
-        score = arguments.least_requested * (1.0 - used) + arguments.most_requested * used
+        score = np.zeros(nodes.size)
+        if arguments.least_requested or arguments.most_requested:
+            used = (fractions[0] + fractions[1]) / 2
+            score += arguments.least_requested * (1.0 - used) + arguments.most_requested * used
         if arguments.balanced:
-            score = score + arguments.balanced * (1.0 - np.abs(fractions[0] - fractions[1]) / 2)
-        result: Floats = score * MAX_SCORE
-        return result
+            score += arguments.balanced * (1.0 - np.abs(fractions[0] - fractions[1]) / 2)
+        return score * MAX_SCORE
 
     def world_scores(self, task: Task, nodes: NodeView) -> Floats | None:
         total = np.zeros(nodes.size)

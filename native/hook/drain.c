@@ -1,0 +1,97 @@
+/* One drain thread per GPU, apart from the client thread, because waiting for a GPU can take long and the connection must be
+ * served meanwhile: a daemon that restarts in that time has to hear that we still hold. */
+#include "drain.h"
+
+#include "capture.h"
+#include "client.h"
+#include "context.h"
+#include "gate.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+
+bool baton_thread_start(void *(*body)(void *), void *argument)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 1 << 20); /* the driver's calls need room; only touched pages count */
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&thread, &attributes, body, argument);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return failed == 0;
+}
+
+/* Never waits for a capture or for work that is still running: whoever submits later would wait with it. */
+static bool release_if_idle(struct baton_gpu *gpu, uint64_t activity)
+{
+    if (baton_gate_occupied(gpu) || !baton_capture_try_exclude())
+        return false;
+    baton_contexts_synchronize(gpu);
+    bool released = baton_gate_activity(gpu) == activity;
+    if (released) {
+        baton_gate_close(gpu);
+        released = baton_gate_activity(gpu) == activity;
+        if (!released)
+            baton_gate_open(gpu);
+    }
+    baton_capture_allow();
+    return released;
+}
+
+static void stop_and_wait(struct baton_gpu *gpu)
+{
+    /* A thread that captures may have to pass the gate before it can end the capture: closed only afterwards. */
+    baton_capture_exclude();
+    baton_gate_close(gpu);
+    baton_contexts_synchronize(gpu);
+    baton_capture_allow();
+}
+
+static void *drain_main(void *argument)
+{
+    struct baton_gpu *gpu = argument;
+    prctl(PR_SET_NAME, "baton-drain");
+    pthread_mutex_lock(&gpu->mutex);
+    for (;;) {
+        while (gpu->job == BATON_JOB_NONE || gpu->job_done)
+            pthread_cond_wait(&gpu->job_set, &gpu->mutex);
+        enum baton_job job = gpu->job;
+        uint64_t activity = gpu->job_activity;
+        pthread_mutex_unlock(&gpu->mutex);
+        bool released = true;
+        if (job == BATON_JOB_IDLE)
+            released = release_if_idle(gpu, activity);
+        else
+            stop_and_wait(gpu);
+        pthread_mutex_lock(&gpu->mutex);
+        gpu->job_done = true;
+        gpu->job_released = released;
+        baton_client_wake();
+    }
+    return NULL;
+}
+
+void baton_drain_start(struct baton_gpu *gpu, enum baton_job job, uint64_t activity)
+{
+    pthread_mutex_lock(&gpu->mutex);
+    gpu->job = job;
+    gpu->job_done = false;
+    gpu->job_activity = activity;
+    bool start = !gpu->drain_started;
+    gpu->drain_started = true;
+    pthread_cond_signal(&gpu->job_set);
+    pthread_mutex_unlock(&gpu->mutex);
+    if (start && !baton_thread_start(drain_main, gpu)) {
+        baton_log("no thread for waiting on %s; its turn is kept until the program ends", gpu->uuid_text);
+        pthread_mutex_lock(&gpu->mutex);
+        gpu->drain_started = false;
+        gpu->job_done = true;
+        gpu->job_released = false;
+        pthread_mutex_unlock(&gpu->mutex);
+    }
+}

@@ -1,0 +1,55 @@
+/* The wrappers of everything that submits work or waits for it, generated from the table.
+ *
+ * A wait, and a copy that returns when it is done, show how fast the GPU serves this process: the daemon compares that
+ * with what it was alone, to tell programs that merely share from programs that evict each other's memory.
+ */
+#include "gate.h"
+
+static void add_wait(struct baton_gpu *gpu, uint64_t started_us)
+{
+    atomic_fetch_add_explicit(&gpu->sync_us, baton_now_us() - started_us, memory_order_relaxed);
+}
+
+#define WRAPPER(symbol, api, since, per_thread, group, stream_of, parameters, arguments)   \
+    CUresult symbol parameters                                                             \
+    {                                                                                      \
+        CUstream work_stream = (stream_of);                                                \
+        CUstream seen = work_stream || !(per_thread) ? work_stream : CU_STREAM_PER_THREAD; \
+        struct baton_pass pass = baton_gate_enter(seen);                                   \
+        if (BATON_UNLIKELY(pass.refused != CUDA_SUCCESS))                                  \
+            return pass.refused;                                                           \
+        uint64_t started_us = seen == NONE ? baton_now_us() : 0;                           \
+        CUresult result = REAL(symbol) arguments;                                          \
+        if (seen == NONE && pass.view)                                                     \
+            add_wait(pass.view->context->gpu, started_us);                                 \
+        baton_gate_leave(&pass, result, seen);                                             \
+        return result;                                                                     \
+    }
+
+BATON_GATED_ROWS(WRAPPER)
+
+#define WAIT_WRAPPER(symbol, api, since, per_thread, group, stream_of, parameters, arguments) \
+    CUresult symbol parameters                                                                \
+    {                                                                                         \
+        struct baton_gpu *gpu = baton_gate_known_gpu();                                       \
+        uint64_t started_us = gpu ? baton_now_us() : 0;                                       \
+        CUresult result = REAL(symbol) arguments;                                             \
+        if (gpu)                                                                              \
+            add_wait(gpu, started_us);                                                        \
+        return result;                                                                        \
+    }
+
+BATON_WAIT_ROWS(WAIT_WRAPPER)
+
+/* The one launch that works on several GPUs: the gate of each stream's own context cannot be told from here, so
+ * the gate of the current context stands for all, as for every other call. */
+CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned count, unsigned flags)
+{
+    CUstream stream = list && count ? list[0].hStream : NONE;
+    struct baton_pass pass = baton_gate_enter(stream);
+    if (pass.refused != CUDA_SUCCESS)
+        return pass.refused;
+    CUresult result = REAL(cuLaunchCooperativeKernelMultiDevice)(list, count, flags);
+    baton_gate_leave(&pass, result, NONE);
+    return result;
+}

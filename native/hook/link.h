@@ -1,0 +1,28 @@
+/* One connection to the lock daemon: connecting, framing, greeting, reporting. For the client thread alone. */
+#ifndef BATON_LINK_H
+#define BATON_LINK_H
+
+#include "gpu.h"
+
+/* The next whole frame, if one has arrived. A dead connection is closed and will be made again. */
+bool baton_link_receive(struct baton_gpu *gpu, struct baton_frame *frame);
+
+/* Moves the connection on: tries to connect, gives up on a silent peer. True when a daemon without extensions is
+ * there. */
+bool baton_link_advance(struct baton_gpu *gpu, uint64_t now_us);
+
+/* The daemon has answered REGISTER; whether it knows extensions shows in a moment. */
+void baton_link_await_hello(struct baton_gpu *gpu);
+
+/* Answers HELLO with IDENTITY, and RESUME after a reconnect; true when it resumed. */
+bool baton_link_greet(struct baton_gpu *gpu, const struct baton_frame *hello, uint64_t now_us);
+
+/* REQ_LOCK, behind a REPORT when the memory in use has changed. */
+void baton_link_ask(struct baton_gpu *gpu, uint64_t now_us);
+
+void baton_link_send_simple(struct baton_gpu *gpu, enum baton_frame_type type);
+void baton_link_report(struct baton_gpu *gpu, uint64_t now_us);
+void baton_link_flush(struct baton_gpu *gpu);
+uint64_t baton_link_next_event_us(struct baton_gpu *gpu);
+
+#endif

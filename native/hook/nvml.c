@@ -1,0 +1,100 @@
+/* Only what a program may take for its own memory is changed. A program that asks NVML and never CUDA connects to
+ * nothing: it sees the limit of the environment, or that of the daemon once CUDA is in use in the same process.
+ */
+#include "nvml.h"
+
+#include "gpu.h"
+#include "ledger.h"
+#include "symbols.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <string.h>
+
+typedef struct nvmlDevice_st *nvmlDevice_t;
+typedef int nvmlReturn_t;
+
+enum { NVML_SUCCESS = 0, NVML_ERROR_FUNCTION_NOT_FOUND = 13 };
+
+typedef struct {
+    unsigned long long total, free, used;
+} nvmlMemory_t;
+
+typedef struct {
+    unsigned int version;
+    unsigned long long total, reserved, free, used;
+} nvmlMemory_v2_t;
+
+typedef nvmlReturn_t memory_function(nvmlDevice_t device, void *memory);
+typedef nvmlReturn_t uuid_function(nvmlDevice_t device, char *uuid, unsigned int length);
+
+BATON_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory);
+BATON_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory);
+
+static _Atomic(void *) real_memory, real_memory_v2, real_uuid;
+
+static void *resolve(_Atomic(void *) *function, const char *name)
+{
+    void *found = atomic_load(function);
+    if (!found) {
+        found = baton_real_dlsym(RTLD_NEXT, name);
+        atomic_store(function, found);
+    }
+    return found;
+}
+
+bool baton_nvml_is_wrapper(const char *symbol, const void *function)
+{
+    return function == (void *)nvmlDeviceGetMemoryInfo || function == (void *)nvmlDeviceGetMemoryInfo_v2;
+}
+
+void *baton_nvml_wrap(void *handle, const char *symbol, void *found)
+{
+    bool second = strcmp(symbol, "nvmlDeviceGetMemoryInfo_v2") == 0;
+    if (!second && strcmp(symbol, "nvmlDeviceGetMemoryInfo") != 0)
+        return found;
+    if (!baton_nvml_is_wrapper(symbol, found))
+        atomic_store(second ? &real_memory_v2 : &real_memory, found);
+    void *uuid = baton_real_dlsym(handle ? handle : RTLD_DEFAULT, "nvmlDeviceGetUUID");
+    if (uuid)
+        atomic_store(&real_uuid, uuid);
+    return second ? (void *)nvmlDeviceGetMemoryInfo_v2 : (void *)nvmlDeviceGetMemoryInfo;
+}
+
+/* The limit on the device, and what this process uses of it. */
+static bool limited(nvmlDevice_t device, unsigned long long total, unsigned long long *limit, unsigned long long *used)
+{
+    char text[96] = "";
+    uuid_function *uuid = (uuid_function *)resolve(&real_uuid, "nvmlDeviceGetUUID");
+    struct baton_gpu *gpu = NULL;
+    if (uuid && uuid(device, text, sizeof text) == NVML_SUCCESS) {
+        text[sizeof text - 1] = '\0';
+        gpu = baton_gpu_of_uuid(text);
+    }
+    *limit = baton_limit_bytes(gpu);
+    int64_t allocated = gpu ? atomic_load(&gpu->allocated_bytes) : 0;
+    *used = allocated > 0 ? (unsigned long long)allocated : 0;
+    if (*used > *limit)
+        *used = *limit;
+    return *limit != 0 && *limit < total;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
+{
+    memory_function *real = (memory_function *)resolve(&real_memory, "nvmlDeviceGetMemoryInfo");
+    nvmlReturn_t result = real ? real(device, memory) : NVML_ERROR_FUNCTION_NOT_FOUND;
+    unsigned long long limit, used;
+    if (result == NVML_SUCCESS && memory && limited(device, memory->total, &limit, &used))
+        *memory = (nvmlMemory_t){limit, limit - used, used};
+    return result;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
+{
+    memory_function *real = (memory_function *)resolve(&real_memory_v2, "nvmlDeviceGetMemoryInfo_v2");
+    nvmlReturn_t result = real ? real(device, memory) : NVML_ERROR_FUNCTION_NOT_FOUND;
+    unsigned long long limit, used;
+    if (result == NVML_SUCCESS && memory && limited(device, memory->total, &limit, &used))
+        *memory = (nvmlMemory_v2_t){memory->version, limit, 0, limit - used, used};
+    return result;
+}

@@ -1,0 +1,11 @@
+/* NVML's memory query reports the limit too. */
+#ifndef BATON_NVML_H
+#define BATON_NVML_H
+
+#include "libbaton.h"
+
+/* Our function for an NVML symbol that `handle` (NULL: the global scope) answers with `found`. */
+void *baton_nvml_wrap(void *handle, const char *symbol, void *found);
+bool baton_nvml_is_wrapper(const char *symbol, const void *function);
+
+#endif

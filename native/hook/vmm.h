@@ -1,0 +1,7 @@
+/* Virtual memory management is counted by handle and mapping (vmm.c). */
+#ifndef BATON_VMM_H
+#define BATON_VMM_H
+
+void baton_vmm_reset_in_child(void);
+
+#endif

@@ -1,0 +1,130 @@
+/* A sliding window over submitted work, measured in time.
+ *
+ * Every few calls an event is recorded behind the work. When the calls not yet known to be finished exceed the
+ * window, the submitting thread waits for the oldest event only, so that the GPU always has the rest queued. How
+ * long that event took from record to completion is the backlog in time: below half the target the window doubles,
+ * above the target it shrinks in proportion. A stall, such as a working set being paged in, shrinks it to a few calls and a
+ * handful of quick ones opens it again; nothing is ever synchronised, and no result of the program's calls is touched.
+ *
+ * The wait is bounded: work that waits for something the program does next must not hang. While any stream captures,
+ * nothing is recorded or queried, because a query from any thread can break a capture.
+ */
+#include "window.h"
+
+#include "capture.h"
+#include "driver.h"
+#include "settings.h"
+
+#include <sched.h>
+#include <time.h>
+
+enum { FIRST_WIDTH = 16, LEAST_WIDTH = 4, GREATEST_WIDTH = 1024, YIELDS = 20 };
+
+static const uint64_t longest_wait_us = 1000000;
+
+void baton_window_init(struct baton_window *window)
+{
+    pthread_mutex_init(&window->mutex, NULL);
+    window->width = FIRST_WIDTH;
+    window->outstanding = window->oldest = window->count = window->spare_count = 0;
+}
+
+unsigned baton_window_batch(struct baton_window *window)
+{
+    pthread_mutex_lock(&window->mutex);
+    unsigned batch = window->width / 4;
+    pthread_mutex_unlock(&window->mutex);
+    return batch;
+}
+
+void baton_window_record(struct baton_window *window, CUstream stream, unsigned calls)
+{
+    if (!baton_settings()->window_us || !baton_capture_try_exclude())
+        return;
+    pthread_mutex_lock(&window->mutex);
+    CUevent event = NULL;
+    if (window->count < BATON_MARKERS) {
+        if (window->spare_count)
+            event = window->spare[--window->spare_count];
+        else if (REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+            event = NULL;
+    }
+    if (event) {
+        if (REAL(cuEventRecord)(event, stream) == CUDA_SUCCESS) {
+            struct baton_marker *marker = &window->markers[(window->oldest + window->count++) % BATON_MARKERS];
+            *marker = (struct baton_marker){event, baton_now_us(), calls};
+            window->outstanding += calls;
+        } else {
+            window->spare[window->spare_count++] = event;
+        }
+    }
+    pthread_mutex_unlock(&window->mutex);
+    baton_capture_allow();
+}
+
+/* A marker's age when it is found finished is at least its backlog, and just that if the thread stood by: seen young, it
+ * allows a wider window in any case; seen old, it asks for a narrower one only when it was waited for. */
+static void adapt(struct baton_window *window, uint64_t age_us, bool waited)
+{
+    uint64_t target_us = baton_settings()->window_us;
+    uint64_t width = window->width;
+    if (age_us < target_us / 2)
+        width *= 2;
+    else if (age_us > target_us && waited)
+        width = width * target_us / age_us;
+    if (width < LEAST_WIDTH)
+        width = LEAST_WIDTH;
+    window->width = width > GREATEST_WIDTH ? GREATEST_WIDTH : (unsigned)width;
+}
+
+static bool has_too_much(const struct baton_window *window)
+{
+    return window->count && (window->outstanding >= window->width || window->count == BATON_MARKERS);
+}
+
+/* Forgets finished markers; whether the window is still full. The newest one was recorded just now: nobody asks the
+ * driver about it as long as there is room. */
+static bool is_full(struct baton_window *window, bool waited)
+{
+    pthread_mutex_lock(&window->mutex);
+    while (window->count > 1 || has_too_much(window)) {
+        struct baton_marker *marker = &window->markers[window->oldest];
+        if (REAL(cuEventQuery)(marker->event) == CUDA_ERROR_NOT_READY)
+            break;
+        adapt(window, baton_now_us() - marker->recorded_us, waited);
+        window->spare[window->spare_count++] = marker->event;
+        window->outstanding -= marker->calls;
+        window->oldest = (window->oldest + 1) % BATON_MARKERS;
+        window->count--;
+        waited = false;
+    }
+    bool full = has_too_much(window);
+    pthread_mutex_unlock(&window->mutex);
+    return full;
+}
+
+uint64_t baton_window_throttle(struct baton_window *window)
+{
+    uint64_t started_us = 0, waited_us = 0;
+    struct timespec pause = {0, 50000};
+    if (!baton_settings()->window_us)
+        return 0;
+    for (unsigned turn = 0; baton_capture_try_exclude(); turn++) {
+        bool full = is_full(window, turn > 0);
+        baton_capture_allow();
+        if (started_us)
+            waited_us = baton_now_us() - started_us;
+        else if (full)
+            started_us = baton_now_us();
+        if (!full || waited_us > longest_wait_us)
+            break;
+        if (turn < YIELDS) {
+            sched_yield();
+            continue;
+        }
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < 1000000)
+            pause.tv_nsec *= 2;
+    }
+    return waited_us;
+}

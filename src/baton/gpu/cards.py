@@ -1,0 +1,125 @@
+"""The vocabulary for cards, and the interface through which the rest of Baton sees them.
+
+A `GpuSource` answers three questions: which cards are there (`cards`), what are they doing (`telemetry`), and which
+of them may be used (`health`, with `events` to wait for the next change instead of polling). Answers are frozen
+values; a source keeps no history. A number that a card does not report is None, never a guess.
+
+Health is a state and an event is a moment: a card is unhealthy while `health` says so, and it is healthy again when
+`health` says so, without anybody restarting anything. An event that names no card means that the source cannot tell
+which one it was.
+"""
+
+import enum
+from typing import NewType, Protocol
+
+import msgspec
+
+CardId = NewType("CardId", str)
+"""The UUID that the driver gives a card, such as `GPU-5f2c…`; stable over restarts, unlike its index."""
+
+
+class Vendor(enum.StrEnum):
+    """Who makes the card, and so which environment variables and device files go with it."""
+
+    NVIDIA = "nvidia"
+
+
+class Card(msgspec.Struct, frozen=True):
+    """One physical GPU, as it was when the inventory was taken."""
+
+    id: CardId
+    index: int
+    """The driver's number for it. It may change when cards come and go; use `id` to remember a card."""
+    vendor: Vendor
+    model: str
+    memory_mib: int
+    compute_capability: tuple[int, int]
+    pci_id: str
+    """Domain, bus, device and function, as in `0000:3b:00.0`."""
+    numa_node: int | None = None
+    nvlink_peers: tuple[CardId, ...] = ()
+    """Cards reached by at least one active NVLink, in the order of their indices."""
+    link_bytes_per_s: float | None = None
+    """What the lanes of the widest link to the host carry in one direction, in real time."""
+    minor: int | None = None
+    """The N of `/dev/nvidiaN`."""
+
+
+class ProcessUse(msgspec.Struct, frozen=True):
+    """What one process takes of a card. The pid is the one the host sees."""
+
+    pid: int
+    memory_mib: int | None
+    utilisation_percent: int | None
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """What a card was doing at one moment."""
+
+    card: CardId
+    utilisation_percent: int | None
+    """Share of the last moments in which at least one kernel ran."""
+    memory_used_mib: int | None
+    memory_total_mib: int | None
+    temperature_c: int | None
+    power_w: float | None
+    power_limit_w: float | None
+    sm_clock_mhz: int | None
+    pcie_sent_bytes: int | None
+    """From the card to the host since the driver was loaded."""
+    pcie_received_bytes: int | None
+    processes: tuple[ProcessUse, ...] = ()
+
+
+class CardHealth(msgspec.Struct, frozen=True):
+    """Whether a card may be given to anyone. `reason` is empty for a healthy one."""
+
+    card: CardId
+    healthy: bool
+    reason: str = ""
+
+
+class Severity(enum.StrEnum):
+    """What an event means for the card."""
+
+    FATAL = "fatal"
+    """The card cannot be relied on until it is reset or replaced."""
+    APPLICATION = "application"
+    """A program failed, by its own fault or taken down with a contained error; the card itself goes on."""
+    IGNORABLE = "ignorable"
+    """Worth a line in a log."""
+
+
+class CardEvent(msgspec.Struct, frozen=True):
+    """Something that happened to a card.
+
+    Without `card`, the source could not tell which one: treat it as every card.
+    """
+
+    card: CardId | None
+    severity: Severity
+    summary: str
+    xid: int | None = None
+
+
+class GpuSource(Protocol):
+    """One way to know about cards. Not safe for several threads, except that `events` may block in one of its own."""
+
+    @property
+    def description(self) -> str:
+        """A few words for people: which driver, which version, whether simulated."""
+
+    def cards(self) -> tuple[Card, ...]:
+        """The inventory, in the order of the indices. A card that does not answer is left out."""
+
+    def telemetry(self) -> tuple[Sample, ...]:
+        """A sample of every card that answers."""
+
+    def health(self) -> tuple[CardHealth, ...]:
+        """The state of every card that was ever in the inventory."""
+
+    def events(self, timeout_s: float) -> tuple[CardEvent, ...]:
+        """Wait for the next events, at most `timeout_s`; empty when nothing happened."""
+
+    def close(self) -> None:
+        """Let go of the driver. Calling it twice is fine."""

@@ -1,0 +1,349 @@
+"""The only module that sends requests to an API server.
+
+aiohttp carries the bytes and msgspec makes typed objects of them; nothing is built that nobody reads. Every request
+has a deadline, counts against an explicit rate (`qps`, `burst`), and ends in a result or in one of `baton.kube.errors`.
+Retrying is the caller's decision, with one exception: a 401 is tried once more when the credentials can be renewed.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from types import TracebackType
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import aiohttp
+import msgspec
+
+from baton import __version__
+from baton.kube import errors
+from baton.kube.credentials import Credentials, in_cluster
+from baton.kube.errors import UnauthorizedError, UnreachableError
+from baton.kube.kubeconfig import Access, load
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+
+_LINE_LIMIT = 16 * 1024 * 1024
+"""Longest watch event that is accepted; etcd's default limit for one object is 1.5 MiB."""
+
+
+class Resource(NamedTuple, Generic[T]):
+    """A kind of object: where it lives in the API and what it becomes here."""
+
+    group: str
+    version: str
+    plural: str
+    kind: type[T]
+    namespaced: bool = True
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """The URL path of the collection, or of one object, or of its subresource."""
+        parts = ["/api", self.version] if not self.group else ["/apis", self.group, self.version]
+        if self.namespaced and namespace:
+            parts += ["namespaces", namespace]
+        parts += [part for part in (self.plural, name, subresource) if part]
+        return "/".join(parts)
+
+
+class Page(msgspec.Struct, Generic[T]):
+    """One page of a list."""
+
+    items: list[T]
+    resource_version: str
+    continue_token: str
+
+
+class WatchEvent(msgspec.Struct, Generic[T]):
+    """One line of a watch; `object` is None for a bookmark."""
+
+    type: str
+    resource_version: str
+    object: T | None
+
+
+class _ListMeta(msgspec.Struct):
+    resource_version: str = msgspec.field(name="resourceVersion", default="")
+    continue_token: str = msgspec.field(name="continue", default="")
+
+
+class _RawList(msgspec.Struct):
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    items: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class _Envelope(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Versioned(msgspec.Struct):
+    class Meta(msgspec.Struct):
+        resource_version: str = msgspec.field(name="resourceVersion", default="")
+
+    metadata: Meta = msgspec.field(default_factory=Meta)
+
+
+class RateLimit:
+    """A token bucket: `qps` requests a second on average, `burst` at once. Zero qps means no limit."""
+
+    def __init__(self, qps: float, burst: int) -> None:
+        self._qps = qps
+        self._burst = float(burst)
+        self._tokens = float(burst)
+        self._filled_at = time.monotonic()
+
+    async def wait(self) -> None:
+        """Take a token; a caller that finds none reserves the next one and sleeps until it is due."""
+        if self._qps <= 0:
+            return
+        now = time.monotonic()
+        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._qps)
+        self._filled_at = now
+        self._tokens -= 1
+        if self._tokens < 0:
+            await asyncio.sleep(-self._tokens / self._qps)
+
+
+class Client:
+    """Typed requests to one API server. Use it as an async context manager, or call `close()`."""
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        qps: float = 0,
+        burst: int = 100,
+        timeout_s: float = 30.0,
+        connections: int = 64,
+        user_agent: str = f"baton/{__version__}",
+    ) -> None:
+        self.access = access
+        self._credentials = Credentials(access)
+        self._limit = RateLimit(qps, burst)
+        self._timeout_s = timeout_s
+        self._agent = user_agent
+        self._connections = connections
+        self._session: aiohttp.ClientSession | None = None
+
+    @classmethod
+    def from_environment(cls, **settings: Any) -> "Client":
+        """Inside a pod by its service account, elsewhere by the kubeconfig."""
+        return cls(in_cluster() or load(), **settings)
+
+    async def __aenter__(self) -> "Client":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
+        return msgspec.json.decode(await self.request("GET", resource.path(namespace, name)), type=resource.kind)
+
+    async def list_page(
+        self,
+        resource: Resource[T],
+        namespace: str | None = None,
+        *,
+        limit: int = 500,
+        continue_token: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        resource_version: str = "",
+    ) -> Page[T]:
+        """One page; `continue_token` of the answer leads to the next."""
+        parameters = {
+            "limit": str(limit),
+            "continue": continue_token,
+            "labelSelector": label_selector,
+            "fieldSelector": field_selector,
+            "resourceVersion": "" if continue_token else resource_version,
+        }
+        body = await self.request("GET", resource.path(namespace), parameters=parameters)
+        raw = msgspec.json.decode(body, type=_RawList)
+        items: list[T] | None = msgspec.json.decode(raw.items, type=list[resource.kind] | None)  # type: ignore[name-defined]
+        return Page(items or [], raw.metadata.resource_version, raw.metadata.continue_token)
+
+    async def list_all(self, resource: Resource[T], namespace: str | None = None, **selectors: str) -> list[T]:
+        """Every object, page by page."""
+        page = await self.list_page(resource, namespace, **selectors)  # type: ignore[arg-type]
+        items = page.items
+        while page.continue_token:
+            page = await self.list_page(resource, namespace, continue_token=page.continue_token, **selectors)  # type: ignore[arg-type]
+            items += page.items
+        return items
+
+    async def create(self, resource: Resource[T], body: Any, namespace: str | None = None) -> T:
+        answer = await self.request("POST", resource.path(namespace), body=body)
+        return msgspec.json.decode(answer, type=resource.kind)
+
+    async def patch(
+        self,
+        resource: Resource[T],
+        name: str,
+        body: Any,
+        namespace: str | None = None,
+        *,
+        subresource: str | None = None,
+        content_type: str = MERGE_PATCH,
+        field_manager: str = "",
+    ) -> T:
+        """Change some fields; server-side apply when the content type says so (then `field_manager` is needed)."""
+        forced = {"force": "true"} if content_type == APPLY_PATCH else {}
+        answer = await self.request(
+            "PATCH",
+            resource.path(namespace, name, subresource),
+            parameters={"fieldManager": field_manager, **forced},
+            body=body,
+            content_type=content_type,
+        )
+        return msgspec.json.decode(answer, type=resource.kind)
+
+    async def replace(
+        self,
+        resource: Resource[T],
+        name: str,
+        body: Any,
+        namespace: str | None = None,
+        *,
+        subresource: str | None = None,
+    ) -> T:
+        answer = await self.request("PUT", resource.path(namespace, name, subresource), body=body)
+        return msgspec.json.decode(answer, type=resource.kind)
+
+    async def delete(
+        self,
+        resource: Resource[T],
+        name: str,
+        namespace: str | None = None,
+        *,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Delete one object; `options` is a DeleteOptions body (grace period, preconditions, propagation)."""
+        await self.request("DELETE", resource.path(namespace, name), body=options)
+
+    async def watch(
+        self,
+        resource: Resource[T],
+        namespace: str | None = None,
+        *,
+        resource_version: str,
+        label_selector: str = "",
+        field_selector: str = "",
+        silence_s: float = 90.0,
+        server_timeout_s: int = 290,
+    ) -> AsyncIterator[WatchEvent[T]]:
+        """Events after `resource_version`, bookmarks included, until the server ends the stream.
+
+        The server sends a bookmark about every minute; `silence_s` without a byte means that the connection is
+        dead without knowing it, and ends in an UnreachableError like any other cut.
+        """
+        parameters = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "labelSelector": label_selector,
+            "fieldSelector": field_selector,
+            "timeoutSeconds": str(server_timeout_s),
+        }
+        timeout = aiohttp.ClientTimeout(total=None, connect=self._timeout_s, sock_read=silence_s)
+        response = await self._send("GET", resource.path(namespace), parameters, None, None, timeout)
+        decode = msgspec.json.Decoder(resource.kind).decode
+        try:
+            async for line in response.content:
+                envelope = msgspec.json.decode(line, type=_Envelope)
+                if envelope.type == "ERROR":
+                    raise errors.from_answer(500, bytes(envelope.object))
+                version = msgspec.json.decode(envelope.object, type=_Versioned).metadata.resource_version
+                yield WatchEvent(
+                    envelope.type, version, None if envelope.type == "BOOKMARK" else decode(envelope.object)
+                )
+        except (aiohttp.ClientError, TimeoutError, ConnectionError, ValueError) as error:
+            if isinstance(error, msgspec.DecodeError):
+                raise
+            raise UnreachableError(f"the watch of {resource.plural} was cut: {error or type(error).__name__}") from None
+        finally:
+            response.close()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        parameters: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+        timeout_s: float | None = None,
+    ) -> bytes:
+        """Send one request and return the body of a successful answer."""
+        await self._limit.wait()
+        data = body if isinstance(body, bytes) else msgspec.json.encode(body) if body is not None else None
+        timeout = aiohttp.ClientTimeout(total=timeout_s or self._timeout_s)
+        for attempt in (1, 2):
+            try:
+                response = await self._send(method, path, parameters, data, content_type, timeout)
+                async with response:
+                    return await response.read()
+            except UnauthorizedError:
+                if attempt == 2 or not self._credentials.refused():
+                    raise
+            except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+                raise UnreachableError(_no_answer(self.access.server, error)) from None
+        raise AssertionError("the second attempt returns or raises")
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        parameters: Mapping[str, str] | None,
+        data: bytes | None,
+        content_type: str | None,
+        timeout: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        headers = await self._credentials.headers()
+        if data is not None and content_type:
+            headers["Content-Type"] = content_type
+        query = {key: value for key, value in (parameters or {}).items() if value}
+        try:
+            response = await self._open().request(
+                method,
+                self.access.server + path,
+                params=query,
+                data=data,
+                headers=headers,
+                timeout=timeout,
+                server_hostname=self.access.tls_server_name,
+            )
+        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            raise UnreachableError(_no_answer(self.access.server, error)) from None
+        if response.status >= 400:
+            async with response:
+                raise errors.from_answer(response.status, await response.read(), response.headers.get("Retry-After"))
+        return response
+
+    def _open(self) -> aiohttp.ClientSession:
+        """The session is opened by the first request, so that a client can be made outside of a running loop."""
+        if self._session is None:
+            context = self.access.ssl_context()
+            connector = aiohttp.TCPConnector(limit=self._connections, ssl=context if context is not None else True)
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                headers={"User-Agent": self._agent, "Accept": "application/json"},
+                read_bufsize=_LINE_LIMIT // 2,
+            )
+        return self._session
+
+
+def _no_answer(server: str, error: BaseException) -> str:
+    what = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+    return f"the API server {server} does not answer: {what}"

@@ -1,0 +1,127 @@
+"""Who we are to the API server, request by request.
+
+A client certificate is part of the TLS context; everything here is the bearer token. Tokens come from four places:
+fixed in the kubeconfig; a file, read again as it is rotated (service accounts); an exec plugin, asked again when its
+token expires or is refused; or nowhere.
+"""
+
+import asyncio
+import datetime
+import os
+import time
+from pathlib import Path
+
+import msgspec
+
+from baton.errors import UnavailableError
+from baton.kube.kubeconfig import Access, KubeconfigError
+
+_FILE_TTL_S = 60.0
+"""How long a token read from a file is used: kubelet rotates it long before it expires."""
+
+_EXPIRY_MARGIN_S = 30.0
+_EXEC_TIMEOUT_S = 60.0
+
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class _ExecStatus(msgspec.Struct):
+    token: str | None = None
+    expiration_timestamp: str | None = msgspec.field(name="expirationTimestamp", default=None)
+
+
+class _ExecCredential(msgspec.Struct):
+    status: _ExecStatus = msgspec.field(default_factory=_ExecStatus)
+
+
+class Credentials:
+    """Gives the Authorization header for the next request; `refused()` after a 401 makes it ask anew."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._token = access.token
+        self._good_until = 0.0
+        self._asking = asyncio.Lock()
+
+    async def headers(self) -> dict[str, str]:
+        if self._access.token_file is not None or self._access.exec_command:
+            async with self._asking:
+                if time.monotonic() >= self._good_until:
+                    await self._renew()
+        return {"Authorization": f"Bearer {self._token}"} if self._token else {}
+
+    def refused(self) -> bool:
+        """Forget the token; True when another one can be had."""
+        self._good_until = 0.0
+        return self._access.token_file is not None or bool(self._access.exec_command)
+
+    async def _renew(self) -> None:
+        if self._access.token_file is not None:
+            try:
+                self._token = self._access.token_file.read_text().strip()
+            except OSError as error:
+                raise UnavailableError(f"the token file {self._access.token_file}: {error.strerror}") from None
+            self._good_until = time.monotonic() + _FILE_TTL_S
+            return
+        status = await _ask_plugin(self._access)
+        self._token = status.token
+        self._good_until = float("inf")
+        if status.expiration_timestamp:
+            until = datetime.datetime.fromisoformat(status.expiration_timestamp)
+            left_s = (until - datetime.datetime.now(datetime.UTC)).total_seconds()
+            self._good_until = time.monotonic() + max(1.0, left_s - _EXPIRY_MARGIN_S)
+
+
+async def _ask_plugin(access: Access) -> _ExecStatus:
+    """Run the kubeconfig's exec plugin and read the ExecCredential it prints."""
+    command = access.exec_command
+    info = {
+        "apiVersion": access.exec_api_version,
+        "kind": "ExecCredential",
+        "spec": {"interactive": False},
+    }
+    environment = {
+        **os.environ,
+        **dict(access.exec_environment),
+        "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode(),
+    }
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=environment,
+        )
+    except OSError as error:
+        raise UnavailableError(f"the credential plugin {command[0]} cannot be run: {error.strerror}") from None
+    try:
+        answer, complaint = await asyncio.wait_for(process.communicate(), _EXEC_TIMEOUT_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise UnavailableError(
+            f"the credential plugin {command[0]} did not answer in {_EXEC_TIMEOUT_S:.0f} s"
+        ) from None
+    if process.returncode != 0:
+        last = complaint.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+        raise UnavailableError(f"the credential plugin {command[0]} ended with {process.returncode}: {last[0]}")
+    try:
+        return msgspec.json.decode(answer, type=_ExecCredential).status
+    except msgspec.DecodeError as error:
+        raise KubeconfigError(f"the credential plugin {command[0]} printed no ExecCredential: {error}") from None
+
+
+def in_cluster(folder: Path = _SERVICE_ACCOUNT) -> Access | None:
+    """The way to the API server from inside a pod; None outside of one."""
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
+    if not host or not port or not (folder / "token").is_file():
+        return None
+    address = f"[{host}]" if ":" in host else host
+    return Access(
+        context="in-cluster",
+        server=f"https://{address}:{port}",
+        namespace=(folder / "namespace").read_text().strip() if (folder / "namespace").is_file() else "default",
+        ca_data=(folder / "ca.crt").read_bytes(),
+        token_file=folder / "token",
+    )

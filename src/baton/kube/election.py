@@ -1,0 +1,146 @@
+"""Leader election on a Lease, compatible with client-go's.
+
+One replica holds the lease and renews it; the others look now and then and take it when it has not been renewed for
+its duration. Clocks of different machines are never compared: a candidate measures, on its own monotonic clock, how
+long the record has not changed. A leader that cannot renew in `renew_deadline_s` stops leading *before* anybody else
+may start, because the deadline is shorter than the duration.
+"""
+
+import asyncio
+import datetime
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+
+from baton.errors import BatonError
+from baton.kube.client import Client
+from baton.kube.errors import ConflictError, NotFoundError
+from baton.kube.objects import LEASES, Lease, LeaseSpec
+
+_LOG = structlog.get_logger("baton.kube")
+
+
+class Election:
+    """A candidate for one lease."""
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        namespace: str,
+        identity: str,
+        *,
+        duration_s: float = 15.0,
+        renew_deadline_s: float = 10.0,
+        retry_s: float = 2.0,
+    ) -> None:
+        if not retry_s < renew_deadline_s < duration_s:
+            raise ValueError("an election needs retry_s < renew_deadline_s < duration_s")
+        self._client = client
+        self._name = name
+        self._namespace = namespace
+        self.identity = identity
+        self._duration_s = duration_s
+        self._renew_deadline_s = renew_deadline_s
+        self._retry_s = retry_s
+        self._seen: tuple[str, float] = ("", 0.0)
+        self.leader: str = ""
+        """Who leads, as far as we know."""
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Wait for the lease, then run `lead` while it is ours; returns when `lead` returns or the lease is lost."""
+        while not await self._try_acquire():  # noqa: ASYNC110  # the server holds the state; there is no event
+            await asyncio.sleep(self._retry_s * random.uniform(0.8, 1.2))
+        _LOG.info("leading", lease=self._name, identity=self.identity)
+        work = asyncio.ensure_future(lead())
+        renewal = asyncio.create_task(self._keep())
+        try:
+            await asyncio.wait({work, renewal}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            lost = renewal.done()
+            for task in (work, renewal):
+                if not task.done():
+                    task.cancel()
+            results = await asyncio.gather(work, renewal, return_exceptions=True)
+            if lost:
+                _LOG.warning("no longer leading", lease=self._name, identity=self.identity)
+            else:
+                await self._release()
+        if isinstance(results[0], BaseException) and not isinstance(results[0], asyncio.CancelledError):
+            raise results[0]
+
+    async def _keep(self) -> None:
+        """Renew until it has failed for the whole deadline."""
+        renewed_at = time.monotonic()
+        while True:
+            await asyncio.sleep(self._retry_s)
+            left_s = self._renew_deadline_s - (time.monotonic() - renewed_at)
+            try:
+                kept = await asyncio.wait_for(self._try_acquire(), max(0.0, left_s))
+            except TimeoutError:
+                return
+            if kept:
+                renewed_at = time.monotonic()
+            elif self.leader not in ("", self.identity):
+                return
+
+    async def _try_acquire(self) -> bool:
+        """Make the lease ours, or keep it so; False when it is somebody else's or cannot be reached."""
+        try:
+            return await self._acquire()
+        except BatonError as error:
+            _LOG.debug("lease not acquired", lease=self._name, error=str(error))
+            return False
+
+    async def _acquire(self) -> bool:
+        try:
+            lease = await self._client.get(LEASES, self._name, self._namespace)
+        except NotFoundError:
+            body = {"metadata": {"name": self._name}, "spec": self._spec(None)}
+            lease = await self._client.create(LEASES, body, self._namespace)
+            self.leader = self.identity
+            return True
+        holder = lease.spec.holder_identity or ""
+        if lease.metadata.resource_version != self._seen[0]:
+            self._seen = (lease.metadata.resource_version, time.monotonic())
+        lasts_s = lease.spec.lease_duration_seconds or self._duration_s
+        self.leader = holder
+        if holder not in ("", self.identity) and time.monotonic() < self._seen[1] + lasts_s:
+            return False
+        body = {
+            "metadata": {"name": self._name, "resourceVersion": lease.metadata.resource_version},
+            "spec": self._spec(lease),
+        }
+        try:
+            await self._client.replace(LEASES, self._name, body, self._namespace)
+        except ConflictError:
+            return False
+        self.leader = self.identity
+        return True
+
+    async def _release(self) -> None:
+        """Give the lease up, so that the next leader need not wait for it to run out."""
+        try:
+            lease = await self._client.get(LEASES, self._name, self._namespace)
+            if lease.spec.holder_identity == self.identity:
+                spec = {**self._spec(lease), "holderIdentity": "", "leaseDurationSeconds": 1}
+                version = lease.metadata.resource_version
+                body = {"metadata": {"name": self._name, "resourceVersion": version}, "spec": spec}
+                await self._client.replace(LEASES, self._name, body, self._namespace)
+        except BatonError as error:
+            _LOG.debug("lease not released", lease=self._name, error=str(error))
+
+    def _spec(self, lease: Lease | None) -> dict[str, Any]:
+        old = lease.spec if lease is not None else LeaseSpec()
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        ours = old.holder_identity == self.identity
+        return {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": max(1, round(self._duration_s)),
+            "acquireTime": old.acquire_time if ours and old.acquire_time else now,
+            "renewTime": now,
+            "leaseTransitions": (old.lease_transitions or 0) + (0 if ours or lease is None else 1),
+        }

@@ -1,0 +1,107 @@
+"""A work queue of keys: a key is worked on by one worker at a time, and waits once however often it is added.
+
+What was added while its key is being worked on is worked on again afterwards, so that no change is lost. A key whose
+work failed comes back after a pause that doubles with each failure in a row.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+import structlog
+
+_LOG = structlog.get_logger("baton.kube")
+
+K = TypeVar("K", bound=Hashable)
+
+
+class WorkQueue(Generic[K]):
+    """Keys to be worked on, first come first served."""
+
+    def __init__(self, *, first_pause_s: float = 0.05, longest_pause_s: float = 60.0) -> None:
+        self._first_pause_s = first_pause_s
+        self._longest_pause_s = longest_pause_s
+        self._ready: dict[K, None] = {}
+        self._working: set[K] = set()
+        self._again: set[K] = set()
+        self._failures: dict[K, int] = {}
+        self._timers: dict[K, asyncio.TimerHandle] = {}
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def add(self, key: K) -> None:
+        """Work on the key soon."""
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        if key in self._working:
+            self._again.add(key)
+        elif key not in self._ready:
+            self._ready[key] = None
+            self._wake()
+
+    def add_after(self, key: K, delay_s: float) -> None:
+        """Work on the key in `delay_s`, or earlier if it is added meanwhile; of two delays the shorter counts."""
+        if key in self._ready:
+            return
+        loop = asyncio.get_running_loop()
+        timer = self._timers.get(key)
+        if timer is not None:
+            if timer.when() <= loop.time() + delay_s:
+                return
+            timer.cancel()
+        self._timers[key] = loop.call_later(delay_s, self.add, key)
+
+    async def run(self, work: Callable[[K], Awaitable[None]], *, workers: int = 1) -> None:
+        """Work on keys until cancelled; an exception of `work` is logged and the key comes back later."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(workers):
+                group.create_task(self._serve(work))
+
+    def close(self) -> None:
+        """Forget all delayed keys."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    async def _serve(self, work: Callable[[K], Awaitable[None]]) -> None:
+        while True:
+            key = await self._take()
+            try:
+                await work(key)
+            except Exception as error:  # one bad object must not stop the work on all others
+                failures = self._failures[key] = self._failures.get(key, 0) + 1
+                pause_s = min(self._longest_pause_s, self._first_pause_s * 2 ** (failures - 1))
+                _LOG.warning("work failed", key=str(key), error=str(error) or type(error).__name__, pause_s=pause_s)
+                self._done(key)
+                self.add_after(key, pause_s)
+            else:
+                self._failures.pop(key, None)
+                self._done(key)
+
+    async def _take(self) -> K:
+        while not self._ready:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.add(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiters.discard(waiter)
+        key = next(iter(self._ready))
+        del self._ready[key]
+        self._working.add(key)
+        return key
+
+    def _done(self, key: K) -> None:
+        self._working.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            self.add(key)
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+                return

@@ -1,0 +1,143 @@
+"""Events where a user looks for them: `kubectl describe`.
+
+Recording never waits and never fails: events go through a bounded queue, and what cannot be written is counted. An
+event that says the same again (object, reason, message) raises the count of the first one instead of making a new
+object; many different messages with one reason about one object are folded into one, so that a storm stays readable.
+"""
+
+import asyncio
+import contextlib
+import datetime
+import secrets
+import time
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import structlog
+
+from baton.errors import BatonError
+from baton.kube.client import Client
+from baton.kube.errors import NotFoundError
+from baton.kube.objects import EVENTS, ObjectReference
+
+_LOG = structlog.get_logger("baton.kube")
+
+_WAITING = 2000
+_REMEMBERED = 4096
+_FOLD_AFTER = 10
+_FOLD_WINDOW_S = 600.0
+_LAST_WORDS_S = 2.0
+
+
+class _Known(NamedTuple):
+    name: str
+    times: int
+
+
+@dataclass
+class _Crowd:
+    """Different messages with one reason about one object."""
+
+    since: float
+    messages: set[str] = field(default_factory=set)
+    folded: str = ""
+
+
+class Recorder:
+    """Writes events in the background while `run()` runs."""
+
+    def __init__(self, client: Client, component: str, host: str = "") -> None:
+        self._client = client
+        self._component = component
+        self._host = host
+        self._queue: asyncio.Queue[tuple[ObjectReference, str, str, str]] = asyncio.Queue(_WAITING)
+        self._known: dict[tuple[str, str, str, str], _Known] = {}
+        self._crowds: dict[tuple[str, str, str], _Crowd] = {}
+        self.dropped = 0
+        """Events that were not written: the queue was full, or the API server refused them."""
+
+    def record(self, about: ObjectReference, reason: str, message: str, *, warning: bool = False) -> None:
+        """Say something about an object."""
+        kind = "Warning" if warning else "Normal"
+        try:
+            self._queue.put_nowait((about, reason, self._folded(about, reason, message), kind))
+        except asyncio.QueueFull:
+            self.dropped += 1
+
+    async def run(self) -> None:
+        """Write until cancelled; what is still waiting then is written once more, briefly."""
+        try:
+            while True:
+                said = await self._queue.get()
+                try:
+                    await self._write(*said)
+                finally:
+                    self._queue.task_done()
+        finally:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_WORDS_S):
+                    while not self._queue.empty():
+                        await self._write(*self._queue.get_nowait())
+                        self._queue.task_done()
+
+    async def flush(self) -> None:
+        """Wait until everything said so far is written or given up."""
+        await self._queue.join()
+
+    def _folded(self, about: ObjectReference, reason: str, message: str) -> str:
+        """The message, or the one that stands for all further ones when too many different ones came."""
+        key = (about.uid, about.name, reason)
+        now = time.monotonic()
+        crowd = self._crowds.get(key)
+        if crowd is None or now - crowd.since > _FOLD_WINDOW_S:
+            crowd = self._crowds[key] = _Crowd(now)
+            _forget_oldest(self._crowds)
+        if message in crowd.messages:
+            return message
+        if len(crowd.messages) < _FOLD_AFTER:
+            crowd.messages.add(message)
+            return message
+        crowd.folded = crowd.folded or f"many of this kind, such as: {message}"
+        return crowd.folded
+
+    async def _write(self, about: ObjectReference, reason: str, message: str, kind: str) -> None:
+        key = (about.uid, reason, message, kind)
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        namespace = about.namespace or "default"
+        known = self._known.pop(key, None)
+        try:
+            if known is not None:
+                change = {"count": known.times + 1, "lastTimestamp": now}
+                try:
+                    await self._client.patch(EVENTS, known.name, change, namespace)
+                    self._known[key] = known._replace(times=known.times + 1)
+                    return
+                except NotFoundError:
+                    pass  # the API server forgets events after an hour; it is said anew
+            name = f"{about.name or self._component}.{secrets.token_hex(8)}"
+            await self._client.create(EVENTS, self._body(about, name, namespace, reason, message, kind, now), namespace)
+            self._known[key] = _Known(name, 1)
+            _forget_oldest(self._known)
+        except BatonError as error:
+            self.dropped += 1
+            _LOG.debug("event not written", about=about.name, reason=reason, error=str(error))
+
+    def _body(
+        self, about: ObjectReference, name: str, namespace: str, reason: str, message: str, kind: str, now: str
+    ) -> dict[str, Any]:
+        return {
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": about,
+            "reason": reason,
+            "message": message[:1024],
+            "type": kind,
+            "count": 1,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "source": {"component": self._component, "host": self._host},
+        }
+
+
+def _forget_oldest(table: dict[Any, Any]) -> None:
+    if len(table) > _REMEMBERED:
+        del table[next(iter(table))]

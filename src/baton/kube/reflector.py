@@ -1,0 +1,125 @@
+"""Keeps a store equal to what the API server has: list, then watch, for ever.
+
+A list is paged. A watch goes on from the list's version; bookmarks move the version forward in quiet times, so that a
+cut connection is taken up where it was. 410 (the server has forgotten our version) means a new list; anything else that
+goes wrong means a pause that grows with each failure in a row and is spread by jitter, so that a thousand clients of a
+restarted server do not come back in one instant. The store is never emptied on an error: old knowledge, whose age
+`heard_at` tells, is better than none.
+"""
+
+import asyncio
+import random
+import time
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import structlog
+
+from baton.kube.client import Client, Resource
+from baton.kube.errors import ApiError, GoneError, ThrottledError, UnreachableError
+from baton.kube.store import Store, key_of
+
+_LOG = structlog.get_logger("baton.kube")
+
+_PAGE = 1000
+_FIRST_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 15.0
+
+K = TypeVar("K", bound=Any)
+
+
+class Reflector(Generic[K]):
+    """One kind of object in one namespace or all, kept up to date in `store` while `run()` runs."""
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource[K],
+        store: Store[K],
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        silence_s: float = 90.0,
+    ) -> None:
+        self.resource = resource
+        self.store = store
+        self.synced = asyncio.Event()
+        """Set once the first list is in the store."""
+        self.heard_at: float | None = None
+        """When the server last told us anything, on the monotonic clock."""
+        self._client = client
+        self._namespace = namespace
+        self._label_selector = label_selector
+        self._field_selector = field_selector
+        self._silence_s = silence_s
+        self._version = ""
+        self._failures = 0
+
+    async def run(self) -> None:
+        """List and watch until cancelled."""
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+                self._failures = 0
+            except GoneError:
+                self._version = ""
+            except (ApiError, UnreachableError, msgspec.DecodeError) as error:
+                self._failures += 1
+                pause_s = self._pause_s(error)
+                _LOG.warning(
+                    "watch interrupted", resource=self.resource.plural, error=str(error), pause_s=round(pause_s, 2)
+                )
+                await asyncio.sleep(pause_s)
+
+    async def _list(self) -> None:
+        items: list[K] = []
+        token = ""
+        while True:
+            page = await self._client.list_page(
+                self.resource,
+                self._namespace,
+                limit=_PAGE,
+                continue_token=token,
+                label_selector=self._label_selector,
+                field_selector=self._field_selector,
+            )
+            items += page.items
+            token = page.continue_token
+            if not token:
+                break
+        self.store.replace(items)
+        self._version = page.resource_version
+        self._heard()
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        stream = self._client.watch(
+            self.resource,
+            self._namespace,
+            resource_version=self._version,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+            silence_s=self._silence_s,
+        )
+        async for event in stream:
+            self._heard()
+            self._version = event.resource_version
+            self._failures = 0
+            if event.object is None:
+                continue
+            if event.type == "DELETED":
+                self.store.remove(key_of(event.object))
+            else:
+                self.store.put(event.object)
+
+    def _heard(self) -> None:
+        self.heard_at = time.monotonic()
+
+    def _pause_s(self, error: Exception) -> float:
+        if isinstance(error, ThrottledError) and error.retry_after_s is not None:
+            return error.retry_after_s * random.uniform(1.0, 1.2)
+        ceiling = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self._failures, 10))
+        return random.uniform(ceiling / 2, ceiling)

@@ -1,0 +1,105 @@
+"""The lock daemon of this machine: is one running, and starting one when there is none.
+
+A daemon started here outlives the command that needed it: it leads a session of its own, writes its log beside its
+sockets, and is found again by the next command through the socket directory.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from baton.errors import UnavailableError
+
+_START_TIMEOUT_S = 10.0
+_STOP_TIMEOUT_S = 5.0
+_OTHER_DAEMON_S = 1.0
+_LOOK_EVERY_S = 0.02
+
+
+def answers(sockets: Path) -> bool:
+    """Whether a daemon accepts connections in this socket directory."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(sockets / "scheduler.sock"))
+        except OSError:
+            return False
+    return True
+
+
+def spawn(
+    sockets: Path, environment: Mapping[str, str] | None = None, options: Sequence[str] = ()
+) -> "subprocess.Popen[bytes]":
+    """Start a daemon and wait until it answers."""
+    sockets.parent.mkdir(parents=True, exist_ok=True)
+    log = sockets.parent / "lockd.log"
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "baton.cli.main", "lockd", "--socket-dir", str(sockets), *options],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **(environment or {})},
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while not answers(sockets):
+        if process.poll() is not None:
+            # Beside another daemon that is just starting ours gives way, and that one will answer in a moment.
+            deadline = min(deadline, time.monotonic() + _OTHER_DAEMON_S)
+        if time.monotonic() > deadline:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+                raise UnavailableError(f"the lock daemon did not answer in {_START_TIMEOUT_S:.0f} s (log: {log})")
+            raise UnavailableError(f"the lock daemon did not start: {_last_line(log)} (log: {log})")
+        time.sleep(_LOOK_EVERY_S)
+    return process
+
+
+def ensure(sockets: Path, environment: Mapping[str, str] | None = None) -> bool:
+    """Make sure that a daemon answers; True when it had to be started.
+
+    Two commands may find none at the same moment: the second daemon refuses to start beside the first, and then
+    the first one answers.
+    """
+    if answers(sockets):
+        return False
+    spawn(sockets, environment)
+    return True
+
+
+class OwnDaemon:
+    """A daemon for one purpose, ended with it: for the demo, for measurements."""
+
+    def __init__(self, sockets: Path, environment: Mapping[str, str], options: Sequence[str] = ()) -> None:
+        self.sockets = sockets
+        self._environment = environment
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self._process = spawn(self.sockets, self._environment, self._options)
+
+    def stop(self) -> None:
+        """End it, gently first."""
+        if self._process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._process.pid, signal.SIGTERM)
+        try:
+            self._process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"

@@ -1,0 +1,165 @@
+"""Running a program under the lock: which GPUs it gets, what goes into its environment, what it got in the end.
+
+The program itself needs nothing: the hook is preloaded, finds the daemon through the socket directory, and learns its
+limits from the daemon. A machine without an NVIDIA driver uses its simulated GPUs if it has any.
+"""
+
+import ctypes
+import os
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from baton.errors import BatonError, UnavailableError, UsageError
+from baton.gpu import simulated
+from baton.local import daemon
+from baton.lock.control import ControlClient
+from baton.lock.paths import SYSTEM_SOCKET_DIR, Paths, default_socket_dir
+from baton.lock.status import Account, Status
+from baton.native import library
+
+_SETTLE_S = 1.0
+_LOOK_EVERY_S = 0.02
+_FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class NotRunnableError(BatonError):
+    """The program cannot be started; the exit codes are those of a shell."""
+
+    def __init__(self, program: str, error: OSError) -> None:
+        super().__init__(f"cannot run {program!r}: {error.strerror}")
+        self.exit_code = 127 if isinstance(error, FileNotFoundError) else 126
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user asked for, as the hook's settings name it; empty or zero means nothing was asked."""
+
+    gpus: int = 0
+    memory_bytes: int = 0
+    cores_percent: int = 0
+    weight: int = 0
+    priority: str = ""
+    tenant: str = ""
+    gang: bool = False
+    oversubscribe: bool | None = None
+
+    def environment(self) -> dict[str, str]:
+        """The hook's settings for these wishes."""
+        asked: dict[str, Any] = {
+            "BATON_MEMORY_LIMIT": self.memory_bytes,
+            "BATON_CORES": self.cores_percent,
+            "BATON_WEIGHT": self.weight,
+            "BATON_PRIORITY": self.priority,
+            "BATON_TENANT": self.tenant,
+            "BATON_GANG": int(self.gang),
+        }
+        chosen = {name: str(value) for name, value in asked.items() if value}
+        if self.oversubscribe is not None:
+            chosen["BATON_OVERSUBSCRIBE"] = str(int(self.oversubscribe))
+        return chosen
+
+
+@dataclass
+class Launch:
+    """One program, from its environment to its account."""
+
+    command: Sequence[str]
+    wishes: Wishes
+    sockets: Path
+    machine: Mapping[str, str] = field(default_factory=dict)
+    """What leads to the simulated GPUs; empty on a machine with a driver."""
+    run_id: str = field(default_factory=lambda: secrets.token_hex(4))
+
+    @property
+    def control(self) -> ControlClient:
+        return ControlClient(Paths(self.sockets).control)
+
+    def environment(self, status: Status | None) -> dict[str, str]:
+        """The program's environment: ours, what leads to the GPUs, the hook, and what was asked for."""
+        result = {**os.environ, **self.machine, **self.wishes.environment()}
+        hook = str(library("libbaton.so"))
+        preloaded = [path for path in result.get("LD_PRELOAD", "").replace(":", " ").split() if path != hook]
+        result["LD_PRELOAD"] = ":".join([hook, *preloaded])
+        result["BATON_SOCKET_DIR"] = str(self.sockets)
+        result["BATON_RUN_ID"] = self.run_id
+        if status is not None and (self.wishes.gpus or "CUDA_VISIBLE_DEVICES" not in result):
+            result["CUDA_VISIBLE_DEVICES"] = ",".join(choose(status, self.wishes.gpus or 1))
+        return result
+
+    def run(self, environment: Mapping[str, str]) -> int:
+        """Run the program to its end and return its exit code as a shell would."""
+        try:
+            process = subprocess.Popen(self.command, env=dict(environment))
+        except OSError as error:
+            raise NotRunnableError(self.command[0], error) from None
+        kept = {number: signal.signal(number, lambda n, _: process.send_signal(n)) for number in _FORWARDED}
+        # The terminal sends an interrupt to the program as well; whether it ends the program is the program's business.
+        kept[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            code = process.wait()
+        finally:
+            for number, handler in kept.items():
+                signal.signal(number, handler)
+        return code if code >= 0 else 128 - code
+
+    def account(self) -> Account | None:
+        """What the program got; None when it never used a GPU, or when we may not ask."""
+        deadline = time.monotonic() + _SETTLE_S
+        while True:
+            try:
+                status = self.control.status()
+            except BatonError:
+                return None
+            leaving = any(client.run == self.run_id for client in status.clients)
+            if not leaving or time.monotonic() > deadline:
+                return next((run.account for run in status.runs if run.run == self.run_id), None)
+            time.sleep(_LOOK_EVERY_S)
+
+
+def choose(status: Status, count: int) -> list[str]:
+    """The GPUs for a new program: fewest programs that want to run, then most memory to spare, then by index."""
+    if count > len(status.gpus):
+        there = f"this machine has {len(status.gpus)}" if status.gpus else "the lock daemon knows of none"
+        raise UsageError(f"--gpus is {count}, but {there}; `baton lock status` lists them")
+    clients: dict[str, int] = {}
+    for client in status.clients:
+        clients[client.gpu] = clients.get(client.gpu, 0) + (1 if client.state == "idle" else 1000)
+    used = {
+        gpu.gpu: sum(c.working_set_bytes or 0 for c in status.clients if c.gpu == gpu.gpu) - gpu.memory_bytes
+        for gpu in status.gpus
+    }
+    ranked = sorted(status.gpus, key=lambda gpu: (clients.get(gpu.gpu, 0), used[gpu.gpu]))
+    chosen = {gpu.gpu for gpu in ranked[:count]}
+    return [gpu.gpu for gpu in status.gpus if gpu.gpu in chosen]
+
+
+def find_sockets() -> Path:
+    """The socket directory to use: the one that is set, else a running daemon of the whole machine, else our own."""
+    if "BATON_SOCKET_DIR" not in os.environ and daemon.answers(SYSTEM_SOCKET_DIR):
+        return SYSTEM_SOCKET_DIR
+    return default_socket_dir()
+
+
+def find_machine() -> dict[str, str]:
+    """What leads to the simulated GPUs where there is no driver; empty where there is one."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        pass
+    else:
+        return {}
+    directory = simulated.default_directory()
+    try:
+        simulated.status(directory)
+    except UnavailableError:
+        raise UnavailableError(
+            "no GPU here: libcuda.so.1 does not load; install the NVIDIA driver, or make simulated GPUs with "
+            "`baton simgpu start`"
+        ) from None
+    return simulated.environment(directory)

@@ -1,0 +1,37 @@
+"""What the lock daemon wants to know about cards, taken from the GPU source of this machine."""
+
+from collections.abc import Mapping, Sequence
+
+from baton.gpu.cards import GpuSource, Sample
+from baton.lock.events import CardId
+from baton.lock.telemetry import CardInfo, Reading
+
+_MIB = 1 << 20
+
+_PAGING_SHARE = 0.7
+"""Of what the link's lanes carry, what paging was seen to reach: 11 of 15.8 GB/s over PCIe 3 x16."""
+
+
+class GpuTelemetry:
+    """Fills the lock's telemetry port from a `GpuSource`."""
+
+    def __init__(self, source: GpuSource) -> None:
+        self._source = source
+
+    def cards(self) -> Sequence[CardInfo]:
+        return [
+            CardInfo(CardId(card.id), card.memory_mib * _MIB, (card.link_bytes_per_s or 0.0) * _PAGING_SHARE)
+            for card in self._source.cards()
+        ]
+
+    def read(self) -> Mapping[CardId, Reading]:
+        return {CardId(sample.card): _reading(sample) for sample in self._source.telemetry()}
+
+
+def _reading(sample: Sample) -> Reading:
+    moved = [count for count in (sample.pcie_sent_bytes, sample.pcie_received_bytes) if count is not None]
+    return Reading(
+        capacity_bytes=sample.memory_total_mib * _MIB if sample.memory_total_mib is not None else None,
+        pcie_bytes=sum(moved) if moved else None,
+        memory_by_pid={use.pid: use.memory_mib * _MIB for use in sample.processes if use.memory_mib is not None},
+    )

@@ -1,0 +1,285 @@
+"""The control socket: JSON lines, for root, the daemon's user and the configured group.
+
+A request is one line, an object with `op`; the answer is one line, `{"ok": true, "result": …}` or
+`{"ok": false, "error": "one sentence"}`. `subscribe` answers with one status line after the other until the peer
+goes. A peer that may not control the daemon gets one sentence and is closed.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar, cast
+
+import msgspec
+import structlog
+
+from baton.errors import BatonError, UnavailableError
+from baton.lock.config import Rule
+from baton.lock.peers import Peer, Rights, peer_of
+from baton.lock.server import Listener
+from baton.lock.status import Status
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+MAX_LINE_BYTES = 64 * 1024
+WRITE_BUFFER_BYTES = 8 * 1024 * 1024
+TIMEOUT_S = 5.0
+
+
+class StatusRequest(msgspec.Struct, frozen=True, tag_field="op", tag="status", forbid_unknown_fields=True):
+    """Everything, once."""
+
+
+class Subscribe(msgspec.Struct, frozen=True, tag_field="op", tag="subscribe", forbid_unknown_fields=True):
+    """Everything, again and again."""
+
+    every_ms: int = 500
+
+
+class SetCard(msgspec.Struct, frozen=True, tag_field="op", tag="set-gpu", forbid_unknown_fields=True):
+    """Change a card; `gpu` empty means all, a field left out stays."""
+
+    gpu: str = ""
+    quantum: float | Literal["auto"] | None = None
+    mode: Literal["auto", "serial", "concurrent"] | None = None
+    on: bool | None = None
+
+
+class SetClient(msgspec.Struct, frozen=True, tag_field="op", tag="set-client", forbid_unknown_fields=True):
+    """Change the terms of clients; a field left out stays."""
+
+    client: str
+    weight: float | None = None
+    priority: Literal["low", "normal", "high"] | None = None
+    cores_percent: float | None = None
+    memory_bytes: int | None = None
+
+
+class SetRule(msgspec.Struct, frozen=True, tag_field="op", tag="set-rule", forbid_unknown_fields=True):
+    """Put a rule before the others, replacing one with the same selectors; it applies to clients here and to come."""
+
+    rule: Rule
+
+
+class DropRule(msgspec.Struct, frozen=True, tag_field="op", tag="drop-rule", forbid_unknown_fields=True):
+    """Forget the rule with these selectors."""
+
+    rule: Rule
+
+
+class Park(msgspec.Struct, frozen=True, tag_field="op", tag="park", forbid_unknown_fields=True):
+    """Park or unpark clients."""
+
+    client: str
+    parked: bool = True
+
+
+Request = StatusRequest | Subscribe | SetCard | SetClient | SetRule | DropRule | Park
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What a command changed: the ids of the cards or clients."""
+
+    changed: list[str]
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of the daemon's."""
+
+    ok: bool
+    result: Any = None
+    error: str = ""
+
+
+class Controller(Protocol):
+    """What the daemon offers to those who control it."""
+
+    rights: Rights
+
+    def status(self) -> Status:
+        """Everything."""
+
+    def control(self, request: SetCard | SetClient | SetRule | DropRule | Park) -> Done:
+        """Carry out a command; an error is a BatonError."""
+
+
+class ControlConnection(asyncio.Protocol):
+    """One control client."""
+
+    def __init__(self, controller: Controller, peer: Peer, loop: asyncio.AbstractEventLoop) -> None:
+        self._controller = controller
+        self._peer = peer
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._buffer = b""
+        self._stream: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        if not self._controller.rights.may_control(self._peer):
+            log.warning("control refused", pid=self._peer.pid, uid=self._peer.uid)
+            self._refuse("only root, the daemon's own user and its control group may control the lock daemon")
+
+    def data_received(self, data: bytes) -> None:
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            if line.strip() and self._transport is not None and not self._transport.is_closing():
+                self._handle(line)
+        if len(self._buffer) > MAX_LINE_BYTES:
+            self._refuse(f"a request is longer than {MAX_LINE_BYTES} bytes")
+
+    def _handle(self, line: bytes) -> None:
+        try:
+            request = msgspec.json.decode(line, type=Request)
+        except msgspec.DecodeError as error:
+            self._send(Answer(False, error=f"not a request: {error}"))
+            return
+        try:
+            if isinstance(request, StatusRequest):
+                self._send(Answer(True, self._controller.status()))
+            elif isinstance(request, Subscribe):
+                self._subscribe(max(request.every_ms, 20) / 1000)
+            else:
+                self._send(Answer(True, self._controller.control(request)))
+        except BatonError as error:
+            self._send(Answer(False, error=str(error)))
+
+    def _subscribe(self, every_s: float) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._send(Answer(True, self._controller.status()))
+        self._stream = self._loop.call_later(every_s, self._subscribe, every_s)
+
+    def _send(self, answer: Answer) -> None:
+        if self._transport is not None:
+            self._transport.write(msgspec.json.encode(answer) + b"\n")
+
+    def _refuse(self, reason: str) -> None:
+        self._send(Answer(False, error=reason))
+        if self._transport is not None:
+            self._transport.close()
+
+    def pause_writing(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # asyncio's signature
+        if self._stream is not None:
+            self._stream.cancel()
+        self._transport = None
+
+
+def control_listener(path: Path, controller: Controller, mode: int, loop: asyncio.AbstractEventLoop) -> Listener:
+    """The control socket; who may use it is decided by credentials, the file mode only keeps others from trying."""
+    return Listener(path, mode, lambda sock: ControlConnection(controller, peer_of(sock), loop), loop)
+
+
+def _result(line: bytes, kind: type[T]) -> T:
+    answer = msgspec.json.decode(line, type=Answer)
+    if not answer.ok:
+        raise BatonError(answer.error)
+    return msgspec.convert(answer.result, kind)
+
+
+class ControlClient:
+    """Talks to a daemon, one request per call; every call opens a connection of its own."""
+
+    def __init__(self, path: Path, timeout_s: float = TIMEOUT_S) -> None:
+        self._path = path
+        self._timeout_s = timeout_s
+
+    def status(self) -> Status:
+        """Everything, as of now."""
+        return _result(self._ask(StatusRequest()), Status)
+
+    def send(self, request: SetCard | SetClient | SetRule | DropRule | Park) -> Done:
+        """Carry out one command."""
+        return _result(self._ask(request), Done)
+
+    def follow(self, every_ms: int = 500) -> Generator[Status, None, None]:
+        """Status again and again, until the caller closes it or the daemon goes."""
+        with self._connect() as connection, connection.makefile("rb") as lines:
+            connection.sendall(msgspec.json.encode(Subscribe(every_ms)) + b"\n")
+            for line in lines:
+                yield _result(line, Status)
+
+    def _connect(self) -> socket.socket:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(self._timeout_s)
+        try:
+            connection.connect(str(self._path))
+        except OSError as error:
+            connection.close()
+            raise unreachable(self._path, error) from error
+        return connection
+
+    def _ask(self, request: Request) -> bytes:
+        try:
+            with self._connect() as connection, connection.makefile("rb") as lines:
+                connection.sendall(msgspec.json.encode(request) + b"\n")
+                line = lines.readline()
+        except OSError as error:
+            raise unreachable(self._path, error) from error
+        if not line.endswith(b"\n"):
+            raise unreachable(self._path, OSError("it closed the connection"))
+        return line
+
+
+class AsyncControlClient:
+    """The same for an event loop."""
+
+    def __init__(self, path: Path, timeout_s: float = TIMEOUT_S) -> None:
+        self._path = path
+        self._timeout_s = timeout_s
+
+    async def status(self) -> Status:
+        """Everything, as of now."""
+        return _result(await self._ask(StatusRequest()), Status)
+
+    async def send(self, request: SetCard | SetClient | SetRule | DropRule | Park) -> Done:
+        """Carry out one command."""
+        return _result(await self._ask(request), Done)
+
+    async def follow(self, every_ms: int = 500) -> AsyncGenerator[Status, None]:
+        """Status again and again, until the caller closes it or the daemon goes."""
+        reader, writer = await asyncio.open_unix_connection(str(self._path), limit=WRITE_BUFFER_BYTES)
+        try:
+            writer.write(msgspec.json.encode(Subscribe(every_ms)) + b"\n")
+            while line := await reader.readline():
+                yield _result(line, Status)
+        finally:
+            await _close(writer)
+
+    async def _ask(self, request: Request) -> bytes:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                reader, writer = await asyncio.open_unix_connection(str(self._path), limit=WRITE_BUFFER_BYTES)
+                try:
+                    writer.write(msgspec.json.encode(request) + b"\n")
+                    line = await reader.readline()
+                finally:
+                    await _close(writer)
+        except (OSError, TimeoutError) as error:
+            raise unreachable(self._path, error) from error
+        if not line:
+            raise unreachable(self._path, OSError("it closed the connection"))
+        return line
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+
+
+def unreachable(path: Path, error: Exception) -> UnavailableError:
+    """One sentence for a daemon that does not answer."""
+    reason = getattr(error, "strerror", None) or str(error) or "no answer in time"
+    return UnavailableError(
+        f"no lock daemon answers at {str(path)!r} ({reason}); start one with `baton lockd`, or give its --socket-dir"
+    )

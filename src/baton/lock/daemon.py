@@ -1,0 +1,524 @@
+"""The lock daemon: the core, its sockets, its journal and its telemetry on one event loop.
+
+Everything happens on one thread, one event after the other; only telemetry, which may block, is read elsewhere. The
+order inside `submit` is what makes a restart safe: the core decides, the journal is written, then frames leave.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import pwd
+import resource
+import secrets
+import signal
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+import structlog
+
+from baton import __version__
+from baton.errors import BatonError, UnavailableError
+from baton.lock import commands, peers, wire
+from baton.lock import events as ev
+from baton.lock.config import Config, Rule
+from baton.lock.control import Done, DropRule, Park, SetCard, SetClient, SetRule, control_listener
+from baton.lock.core import LockCore
+from baton.lock.events import CardId, ClientId, Event, Instruction, Terms
+from baton.lock.journal import (
+    AccountRecord,
+    CardRecord,
+    CardSetting,
+    HolderJournal,
+    HolderRecord,
+    Snapshot,
+    SnapshotFile,
+    TenantRecord,
+)
+from baton.lock.paths import Paths
+from baton.lock.peers import Peer, Rights
+from baton.lock.server import Listener, workload_listener
+from baton.lock.sessions import Sessions
+from baton.lock.state import Card, Client, Ledger
+from baton.lock.status import Status, collect
+from baton.lock.telemetry import NoTelemetry, Telemetry
+
+if TYPE_CHECKING:
+    from aiohttp.web import AppRunner
+
+    from baton.lock.metrics import LockMetrics
+
+log = structlog.get_logger()
+
+DEFAULT_CARD = CardId("default")
+MAX_CARDS = 64
+_HOLDERS_RECORDED = 64
+_SNAPSHOT_EVERY_S = 1.0
+_CLAIM_WITHIN_S = 60.0
+_SAMPLE_BUSY_S = 0.2
+_SAMPLE_IDLE_S = 2.0
+
+
+class LockDaemon:
+    """One daemon for all cards of a machine."""
+
+    def __init__(
+        self,
+        paths: Paths,
+        config: Config = Config(),
+        telemetry: Telemetry | None = None,
+        metrics_port: int | None = None,
+    ) -> None:
+        self.paths = paths
+        self.config = config
+        self.epoch = secrets.token_hex(8)
+        self.rights = Rights(_group_id(config.control_group), peers.pod_of(os.getpid()))
+        self.core = LockCore(config.settings)
+        self.sessions = Sessions(self)
+        self.rules: list[Rule] = list(config.rules)
+        self.telemetry: Telemetry = telemetry or NoTelemetry()
+        self.inventory: list[CardId] = []
+        self.by_hand: dict[CardId, CardSetting] = {}
+        self.parked: set[ClientId] = set()
+        self.events_handled = 0
+        self.metrics_port = metrics_port
+        self.metrics: LockMetrics | None = None
+        self._runner: AppRunner | None = None
+        self._started_s = 0.0
+        self._journal = HolderJournal(paths.journal)
+        self._snapshots = SnapshotFile(paths.accounts)
+        self._unclaimed: dict[ClientId, AccountRecord] = {}
+        self._records: dict[CardId, CardRecord] = {}
+        self._started: dict[ClientId, int] = {}
+        self._listeners: list[Listener] = []
+        self._card_listeners: dict[CardId, Listener] = {}
+        self._watches: dict[tuple[CardId, ClientId], int] = {}
+        self._unknown_until_s = 0.0
+        self._queue: deque[Event] = deque()
+        self._busy = False
+        self._decides = True
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_s = 0.0
+        self._dirty = False
+        self._lock_fd = -1
+        self._tasks: list[asyncio.Task[None]] = []
+        self.stopping = asyncio.Event()
+
+    async def start(self) -> None:
+        """Take over the directory, remember, listen."""
+        self._loop = asyncio.get_running_loop()
+        self._started_s = self.now_s()
+        try:
+            self.paths.prepare()
+            earlier = self._take_directory()
+        except OSError as error:
+            raise self._unusable(error) from error
+        _raise_descriptor_limit()
+        records = self._journal.open()
+        snapshot = self._snapshots.read()
+        for info in self.telemetry.cards():
+            self.inventory.append(info.id)
+            self.submit(ev.CardAdded(info.id, info.capacity_bytes, info.link_bytes_per_s))
+        self._restore(snapshot)
+        if records is None and earlier:
+            self._unknown_until_s = self.now_s() + self.config.settings.holder_grace_s
+            log.warning("no journal of the earlier daemon; waiting out the grace time")
+            for card in list(self.core.cards):
+                self._expect_unknown(card)
+        for record in records or ():
+            self._recall(record)
+        if records is not None or not earlier:
+            self._journal.write(list(self._records.values()))
+        # The socket for workloads comes last: who can register can already be controlled, and who waits for
+        # a daemon to start need not wait for two things.
+        try:
+            self._listeners.append(control_listener(self.paths.control, self, 0o660, self._loop))
+            if self.rights.gid is not None:
+                with contextlib.suppress(PermissionError):
+                    os.chown(self.paths.control, -1, self.rights.gid)
+            for card in list(self.core.cards):
+                self._listen_for(card)
+            main = workload_listener(self.paths.sockets / "scheduler.sock", self.sessions, None, self._loop)
+            self._listeners.append(main)
+        except OSError as error:
+            raise self._unusable(error) from error
+        if self.metrics_port is not None:
+            from baton.lock.metrics import LockMetrics, serve
+
+            self.metrics = LockMetrics(self.status, self.counts)
+            self._runner = await serve(self.metrics, port=self.metrics_port)
+        self._tasks.append(self._loop.create_task(self._keep_snapshots()))
+        self._tasks.append(self._loop.create_task(self._sample()))
+        log.info("ready", socket=str(self.paths.sockets / "scheduler.sock"), gpus=len(self.core.cards), pid=os.getpid())
+
+    def _unusable(self, error: OSError) -> UnavailableError:
+        where = error.filename or str(self.paths.sockets)
+        return UnavailableError(
+            f"the socket directory {str(self.paths.sockets)!r} cannot be used: {where}: {error.strerror}; "
+            "make it writable and give it space, or use another --socket-dir"
+        )
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stopping.set)
+        await self.start()
+        try:
+            await self.stopping.wait()
+        finally:
+            await self.stop()
+
+    async def stop(self) -> None:
+        """Leave without disturbing anyone: workloads go on and find the next daemon.
+
+        From here on nothing is decided any more: a grant that the journal does not know would be a second holder.
+        """
+        self._decides = False
+        self.sessions.abandon()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for listener in (*self._listeners, *self._card_listeners.values()):
+            listener.close(unlink=True)
+        if self._runner is not None:
+            await self._runner.cleanup()
+        self.save()
+        if self._timer is not None:
+            self._timer.cancel()
+        for fd in self._watches.values():
+            self._loop.remove_reader(fd)
+            os.close(fd)
+        self._watches.clear()
+        self._journal.close()
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+        log.info("stopped")
+
+    def now_s(self) -> float:
+        """The clock of every decision: monotonic, and finer than the loop's own."""
+        return time.monotonic()
+
+    def submit(self, event: Event) -> None:
+        """Let the core handle an event and carry out what it says, in order also when one thing leads to another."""
+        if not self._decides:
+            return
+        self._queue.append(event)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._queue:
+                self._handle(self._queue.popleft())
+        finally:
+            self._busy = False
+        self._arm()
+
+    def _handle(self, event: Event) -> None:
+        self.events_handled += 1
+        if type(event) is ev.Joined:
+            self._started[event.client] = peers.start_ticks(event.pid) if event.pid else 0
+        recorded = False
+        for instruction in self.core.handle(event, self.now_s()):
+            if type(instruction) is ev.Record:
+                self._note(self.core.cards[instruction.card])
+                recorded = True
+                continue
+            if recorded:
+                self._journal.write(list(self._records.values()))
+                recorded = False
+            self._carry_out(instruction)
+        if recorded:
+            self._journal.write(list(self._records.values()))
+        if type(event) is ev.Left:
+            self._started.pop(event.client, None)
+        elif type(event) is ev.Resumed and event.previous in self.parked:
+            self.parked.discard(event.previous)
+            self._queue.append(ev.Parked(event.client, True))
+        self._dirty = True
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        match instruction:
+            case ev.Say(level, event, client, card, detail):
+                names = {"client": f"{client:016x}" if client else None, "gpu": card, "detail": detail or None}
+                getattr(log, level)(event, **{key: value for key, value in names.items() if value is not None})
+            case ev.Kill(client, pid, reason):
+                if self._started.get(client) and peers.start_ticks(pid) == self._started[client]:
+                    log.warning("killed", pid=pid, reason=reason)
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, signal.SIGKILL)
+            case _:
+                if self.metrics is not None and type(instruction) is ev.Grant:
+                    client_of = self.core.clients[instruction.client]
+                    self.metrics.waited(client_of.card.id, self.now_s() - client_of.requested_s)
+                self.sessions.carry_out(instruction)
+
+    def _note(self, card: Card) -> None:
+        holders = [HolderRecord(c.id, c.pid, self._started.get(c.id, 0)) for c in card.holders.values()]
+        holders += [HolderRecord(g.client, g.pid, self._started.get(g.client, 0)) for g in card.ghosts.values()]
+        many = not card.exclusive and len(holders) > _HOLDERS_RECORDED
+        self._records[card.id] = CardRecord(card.id, card.exclusive, () if many else tuple(holders), not many)
+
+    def _arm(self) -> None:
+        deadline_s = self.core.next_deadline()
+        if deadline_s is None:
+            return
+        if self._timer is not None:
+            if self._armed_s <= deadline_s:
+                return
+            self._timer.cancel()
+        self._armed_s = deadline_s
+        # A loop may round to milliseconds; waking up early would only mean to look twice.
+        self._timer = self._loop.call_later(max(deadline_s - self.now_s(), 0.0) + 0.0005, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.submit(ev.Ticked())
+
+    def _take_directory(self) -> bool:
+        earlier = self.paths.lock.exists()
+        self._lock_fd = os.open(self.paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(self._lock_fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+            raise UnavailableError(
+                f"another lock daemon (pid {owner}) serves {str(self.paths.private)!r}; "
+                "stop it, or use another --socket-dir"
+            ) from None
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._lock_fd, 0)
+            os.pwrite(self._lock_fd, f"{os.getpid()}\n".encode(), 0)
+        return earlier
+
+    def _recall(self, record: CardRecord) -> None:
+        grace_s = self.config.settings.holder_grace_s
+        card = CardId(record.card)
+        if not record.complete:
+            self.submit(ev.Recalled(ClientId(0), card, 0, record.exclusive, grace_s))
+        for holder in record.holders:
+            alive = holder.pid == 0 or (holder.started_ticks and peers.start_ticks(holder.pid) == holder.started_ticks)
+            if not alive:
+                continue
+            client = ClientId(holder.client)
+            self._started[client] = holder.started_ticks
+            if holder.pid and not self._watch(card, client, holder.pid):
+                continue
+            self.submit(ev.Recalled(client, card, holder.pid, record.exclusive, grace_s))
+            log.info("holder recalled", gpu=card, client=f"{client:016x}", pid=holder.pid)
+
+    def _watch(self, card: CardId, client: ClientId, pid: int) -> bool:
+        """Learn at once when a recalled holder's process ends."""
+        try:
+            fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return False
+        except OSError:
+            return True
+        self._watches[(card, client)] = fd
+        self._loop.add_reader(fd, self._vanished, card, client)
+        return True
+
+    def _vanished(self, card: CardId, client: ClientId) -> None:
+        fd = self._watches.pop((card, client))
+        self._loop.remove_reader(fd)
+        os.close(fd)
+        self.submit(ev.Vanished(client, card))
+
+    def _expect_unknown(self, card: CardId) -> None:
+        left_s = self._unknown_until_s - self.now_s()
+        if left_s > 0:
+            self.submit(ev.Recalled(ClientId(0), card, 0, True, left_s))
+
+    def _restore(self, snapshot: Snapshot) -> None:
+        for setting in snapshot.cards:
+            self.apply_setting(setting)
+        for account in snapshot.accounts:
+            self.core.recalled[ClientId(account.client)] = _ledger(account)
+            self._unclaimed[ClientId(account.client)] = account
+        for tenant in snapshot.tenants:
+            self.core.departed[tenant.tenant] = _ledger(tenant)
+        self.parked = {ClientId(client) for client in snapshot.parked}
+
+    def apply_setting(self, setting: CardSetting) -> None:
+        """Set by hand what is kept over restarts."""
+        card = CardId(setting.card)
+        self.by_hand[card] = setting
+        self.submit(ev.CardAdded(card))
+        self.submit(ev.ModeSet(ev.Mode(setting.mode), card))
+        self.submit(ev.QuantumSet(setting.quantum_s, card))
+        self.submit(ev.SchedulingSet(setting.on, card))
+
+    def save(self) -> None:
+        """Write accounts and settings."""
+        self.core.advance(self.now_s())
+        self._dirty = False
+        accounts = [
+            AccountRecord(client.id, ledger.received_s, ledger.entitled_s, ledger.waited_s, ledger.grants,
+                          ledger.drops, ledger.paged_bytes, client.tenant)
+            for client in self.core.clients.values() if (ledger := client.ledger).grants
+        ]  # fmt: skip
+        tenants = [
+            TenantRecord(name, ledger.received_s, ledger.entitled_s, ledger.waited_s, ledger.grants, ledger.drops,
+                         ledger.paged_bytes)
+            for name, ledger in self.core.departed.items()
+        ]  # fmt: skip
+        accounts += [self._unclaimed[client] for client in self.core.recalled]
+        parked = [int(client.id) for client in self.core.clients.values() if client.parked]
+        self._snapshots.write(Snapshot(list(self.by_hand.values()), accounts, tenants, parked))
+
+    def _close_accounts(self) -> None:
+        """Whoever has not come back by now will not; what it received stays with its tenant."""
+        for client, ledger in self.core.recalled.items():
+            self.core.departed.setdefault(self._unclaimed[client].tenant, Ledger()).add(ledger)
+        self.core.recalled.clear()
+        self._unclaimed.clear()
+
+    async def _keep_snapshots(self) -> None:
+        while True:
+            await asyncio.sleep(_SNAPSHOT_EVERY_S)
+            if self._unclaimed and self.now_s() > self._started_s + _CLAIM_WITHIN_S:
+                self._close_accounts()
+            if self._dirty:
+                self.save()
+
+    async def _sample(self) -> None:
+        if isinstance(self.telemetry, NoTelemetry):
+            return
+        failing = False
+        while True:
+            try:
+                readings = await asyncio.to_thread(self.telemetry.read)
+                failing = False
+            except (BatonError, OSError) as error:
+                if not failing:
+                    log.warning("telemetry failed", error=str(error))
+                failing, readings = True, {}
+            for card_id, reading in readings.items():
+                if card_id in self.core.cards:
+                    by_pid = dict(reading.memory_by_pid) if reading.memory_by_pid is not None else None
+                    self.submit(ev.Sampled(card_id, reading.capacity_bytes, reading.pcie_bytes, by_pid))
+            cards = self.core.cards.values()
+            contended = any(len(card.active) > 1 for card in cards)
+            shortest_s = min([_SAMPLE_BUSY_S, *(max(card.quantum_s / 10, 0.01) for card in cards)])
+            await asyncio.sleep(shortest_s if contended else _SAMPLE_IDLE_S)
+
+    def card_named(self, raw: bytes | None) -> CardId | None:
+        """The card a client means: the one it names, else the first; made on demand where no inventory is known."""
+        if raw is None:
+            if self.inventory:
+                return self.inventory[0]
+            return next(iter(self.core.cards), None) or self._new_card(DEFAULT_CARD)
+        card = CardId(wire.uuid_text(raw))
+        if card in self.core.cards:
+            return card
+        if self.inventory or len(self.core.cards) >= MAX_CARDS:
+            return None
+        return self._new_card(card)
+
+    def _new_card(self, card: CardId) -> CardId:
+        self.submit(ev.CardAdded(card))
+        self._expect_unknown(card)
+        self._listen_for(card)
+        return card
+
+    def _listen_for(self, card: CardId) -> None:
+        if card in self._card_listeners:
+            return
+        path = self.paths.card_socket(card)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.parent.chmod(0o711)
+            self._card_listeners[card] = workload_listener(path, self.sessions, card, self._loop)
+        except OSError as error:
+            log.warning("no socket of its own for the GPU", gpu=card, path=str(path), error=str(error))
+
+    def is_on(self, card: CardId) -> bool:
+        """Whether scheduling is on for a card."""
+        return self.core.cards[card].on
+
+    def idle_s(self, card: CardId) -> float:
+        """After how much idleness a client should give the lock back."""
+        return self.core.cards[card].idle_s
+
+    def terms_for(self, peer: Peer, namespace: str, pod: str, tenant: str) -> Terms:
+        """The terms of the first rule that matches."""
+        return self._first_rule(tenant=tenant, namespace=namespace, pod=pod, pod_uid=peer.pod, uid=peer.uid)
+
+    def rule_terms(self, client: Client) -> Terms:
+        """The terms that the rules give to a client that is here."""
+        return self._first_rule(
+            tenant=client.tenant, namespace=client.namespace, pod=client.pod, pod_uid=client.pod_uid, uid=client.uid
+        )
+
+    def _first_rule(self, *, tenant: str, namespace: str, pod: str, pod_uid: str, uid: int) -> Terms:
+        for rule in self.rules:
+            if rule.matches(tenant=tenant, namespace=namespace, pod=pod, pod_uid=pod_uid, uid=uid):
+                return rule.terms()
+        return Terms()
+
+    def status(self) -> Status:
+        """Everything, for the control socket and for metrics."""
+        return collect(
+            self.core,
+            self.now_s(),
+            version=__version__,
+            pid=os.getpid(),
+            epoch=self.epoch,
+            started_s=self._started_s,
+        )
+
+    def control(self, request: SetCard | SetClient | SetRule | DropRule | Park) -> Done:
+        """Carry out a command."""
+        return commands.carry_out(self, request)
+
+    def counts(self) -> dict[str, int]:
+        """Counters of the daemon itself."""
+        return {
+            "events": self.events_handled,
+            "frames_received": self.sessions.frames_received,
+            "frames_sent": self.sessions.frames_sent,
+            "journal_failures": self._journal.failures,
+        }
+
+    def tenant_of(self, peer: Peer, namespace: str) -> str:
+        """The namespace of a pod, the user of anything else."""
+        if peer.pod and namespace:
+            return namespace
+        try:
+            return pwd.getpwuid(peer.uid).pw_name
+        except KeyError:
+            return f"uid-{peer.uid}"
+
+
+def _ledger(record: AccountRecord | TenantRecord) -> Ledger:
+    return Ledger(
+        received_s=record.received_s,
+        entitled_s=record.entitled_s,
+        waited_s=record.waited_s,
+        grants=record.grants,
+        drops=record.drops,
+        paged_bytes=record.paged_bytes,
+    )
+
+
+def _group_id(name: str | None) -> int | None:
+    if name is None:
+        return None
+    import grp
+
+    try:
+        return int(name) if name.isdigit() else grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise UnavailableError(
+            f"control_group {name!r} is not a group of this machine; create it or name another"
+        ) from None
+
+
+def _raise_descriptor_limit() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,80 @@
+"""Who is at the other end of a socket, by what the kernel says rather than by what the peer does."""
+
+import os
+import socket
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+_CREDENTIALS = struct.Struct("3i")
+
+
+class Peer(NamedTuple):
+    """Credentials at the time of connecting. `pod` is the cgroup's pod id, empty outside Kubernetes; pid 0 means
+    that the peer lives in a process namespace that cannot be seen from here."""
+
+    pid: int
+    uid: int
+    gid: int
+    pod: str = ""
+
+
+def peer_of(connection: socket.socket) -> Peer:
+    """The credentials of a connected peer."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, gid = _CREDENTIALS.unpack(raw)
+    return Peer(pid, uid, gid, pod_of(pid) if pid else "")
+
+
+def pod_of(pid: int, proc: Path = Path("/proc")) -> str:
+    """The pod id in the process's cgroup path, as kubelet names it with either cgroup driver; empty when none."""
+    try:
+        text = (proc / str(pid) / "cgroup").read_text()
+    except OSError:
+        return ""
+    if "kubepods" not in text:
+        return ""
+    for part in text.replace("\n", "/").split("/"):
+        trimmed = part.removesuffix(".slice").rpartition("-pod")[2] if "-pod" in part else part
+        trimmed = trimmed.removeprefix("pod")
+        digits = trimmed.replace("_", "-")
+        if len(digits) == 36 and digits.count("-") == 4:
+            return digits
+        if part.startswith("pod") and len(trimmed) >= 32:
+            return digits
+    return "unknown"
+
+
+class Rights(NamedTuple):
+    """Who may control the daemon: root, the daemon's own user and one group, but nobody from inside another pod."""
+
+    gid: int | None = None
+    own_pod: str = ""
+
+    def may_control(self, peer: Peer) -> bool:
+        """Whether this peer's commands and wishes count."""
+        if peer.pod not in ("", self.own_pod):
+            return False
+        if peer.uid in (0, os.getuid()):
+            # Root of a process namespace that cannot be seen may be root of a container.
+            return peer.pid != 0
+        return self.gid is not None and peer.pid != 0 and (peer.gid == self.gid or self.gid in _groups(peer.pid))
+
+
+def _groups(pid: int) -> list[int]:
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("Groups:"):
+                return [int(word) for word in line.split()[1:]]
+    except OSError:
+        pass
+    return []
+
+
+def start_ticks(pid: int) -> int:
+    """When the process started, in kernel ticks: with the pid it names a process for ever; 0 when it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+        return int(text.rpartition(")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return 0

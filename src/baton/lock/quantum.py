@@ -1,0 +1,91 @@
+"""How long a turn lasts.
+
+A switch costs what the leaving client needs to finish its work plus what the entering one pays to bring its working
+set back. The quantum is that cost divided by the share of time that switching may take, so that it is long where
+gigabytes must move and short where nothing does. Three sources tell the cost, the best one available counts: bytes
+seen on the link at the beginning of turns, the excess of synchronisation in the clients' reports, and, before
+anything was measured, the size of the working sets.
+"""
+
+from baton.lock.settings import Settings
+from baton.lock.state import Card, Client
+
+_SMOOTHING = 0.3
+
+
+def learn(card: Card, turn_cost_s: float) -> None:
+    """One more switch was observed."""
+    known = card.switch_cost_s
+    card.switch_cost_s = turn_cost_s if known is None else known + _SMOOTHING * (turn_cost_s - known)
+
+
+def page_in_s(card: Card, client: Client, settings: Settings) -> float | None:
+    """What the beginning of the client's turn cost in paging; None when nothing could be seen."""
+    turn = client.turn
+    if turn is None:
+        return None
+    if card.pcie_bytes is not None:
+        return turn.paged_bytes / link_rate(card, settings)
+    if client.extended and client.solo_sync_s is not None:
+        return turn.excess_sync_s
+    return None
+
+
+def link_rate(card: Card, settings: Settings) -> float:
+    """Bytes per second that paging moves: told, else the fastest seen, else assumed."""
+    return card.link_bytes_per_s or card.link_peak_bytes_per_s or settings.link_bytes_per_s
+
+
+def expected_cost_s(card: Card, settings: Settings) -> float | None:
+    """What a switch should cost by the sizes alone; None when a working set is unknown."""
+    total = largest = 0
+    for client in card.active.values():
+        size = client.need_bytes
+        if size is None:
+            return None
+        total += size
+        if size > largest:
+            largest = size
+    if card.capacity_bytes and total <= card.capacity_bytes * settings.full_above:
+        return card.release_s
+    return card.release_s + largest / link_rate(card, settings)
+
+
+def refresh(card: Card, settings: Settings) -> None:
+    """Set the card's quantum and idle time from what is known now."""
+    if card.active:
+        cost_s = card.switch_cost_s
+        # While it thrashed although everything should fit, the sizes are not to be believed.
+        expected_s = expected_cost_s(card, settings) if card.clock_s >= card.thrash_until_s else None
+        if cost_s is None or (expected_s is not None and expected_s <= card.release_s):
+            cost_s = expected_s
+        card.cost_s = cost_s
+    else:
+        # Between two turns nobody may be active for an instant: that tells nothing new.
+        cost_s = card.cost_s
+    if card.fixed_quantum_s is not None:
+        card.quantum_s = card.fixed_quantum_s
+    elif cost_s is None:
+        card.quantum_s = settings.default_quantum_s
+    else:
+        card.quantum_s = min(max(cost_s / settings.switch_share, settings.min_quantum_s), settings.max_quantum_s)
+    if settings.idle_s is not None:
+        card.idle_s = settings.idle_s
+    elif cost_s is None:
+        card.idle_s = settings.max_idle_s
+    else:
+        card.idle_s = min(max(cost_s, settings.min_idle_s), settings.max_idle_s)
+
+
+def shortest_turn_s(card: Card, settings: Settings) -> float:
+    """The least a holder gets when a higher priority, a due gang or a compute window wants the card."""
+    least_s = max(card.quantum_s / 10, min(settings.min_quantum_s, card.quantum_s))
+    return min(least_s, turn_s(card, settings)) if card.limited else least_s
+
+
+def turn_s(card: Card, settings: Settings) -> float:
+    """How long the present turn may last while others wait; compute limits on the card shorten it."""
+    if not card.limited or card.window_s <= 0:
+        return card.quantum_s
+    smallest = min((c.quota.share for c in card.limited.values() if c.quota and c.id in card.active), default=1.0)
+    return max(min(card.quantum_s, smallest * card.window_s), min(settings.min_quantum_s, card.quantum_s) / 10)

@@ -1,0 +1,156 @@
+"""A TCP proxy that makes the way between a client and a server slow, mute or broken.
+
+The levers of processes (kill, stop, restart) are methods of `testbed.processes.Component`; this is the lever for the
+wire between them. The proxy runs in a thread of its own with its own event loop, so it works for tests of any kind.
+"""
+
+import asyncio
+import contextlib
+import enum
+import threading
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any
+
+_CHUNK_BYTES = 65536
+
+
+class Wire(enum.Enum):
+    """What the proxy does with bytes."""
+
+    OPEN = "open"
+    MUTE = "mute"
+    CUT = "cut"
+
+
+class Proxy:
+    """Forwards connections to one server; a context manager.
+
+    `delay_s` holds every chunk back by that time, in both directions, without slowing the flow as such. `mute` keeps
+    connections open and passes nothing, as a lost network does. `cut` resets connections and refuses new ones.
+    """
+
+    def __init__(self, target: tuple[str, int], *, listen_host: str = "127.0.0.1") -> None:
+        self._target = target
+        self._listen_host = listen_host
+        self._delay_s = 0.0
+        self._wire = Wire.OPEN
+        self._loop = asyncio.new_event_loop()
+        self._passing = asyncio.Event()
+        self._passing.set()
+        self._connections: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+        self._thread.start()
+        self.port = self._call(self._listen(0))
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where clients connect to."""
+        return self._listen_host, self.port
+
+    def delay(self, seconds: float) -> None:
+        """Hold every chunk back from now on."""
+        self._delay_s = seconds
+
+    def mute(self) -> None:
+        """Pass nothing, close nothing."""
+        self._call(self._set(Wire.MUTE))
+
+    def cut(self) -> None:
+        """Reset all connections and refuse new ones."""
+        self._call(self._set(Wire.CUT))
+
+    def heal(self) -> None:
+        """A healthy wire again, without delay."""
+        self._delay_s = 0.0
+        self._call(self._set(Wire.OPEN))
+
+    def close(self) -> None:
+        """End the proxy and its connections."""
+        if self._loop.is_closed():
+            return
+        self._call(self._set(Wire.CUT))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __enter__(self) -> "Proxy":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    async def _listen(self, port: int) -> int:
+        self._server = await asyncio.start_server(self._accept, self._listen_host, port)
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    async def _set(self, wire: Wire) -> None:
+        self._wire = wire
+        if wire is Wire.MUTE:
+            self._passing.clear()
+        else:
+            self._passing.set()
+        if wire is Wire.CUT:
+            if self._server is not None:
+                self._server.close()
+                self._server = None
+            for task in self._connections:
+                task.cancel()
+            await asyncio.gather(*self._connections, return_exceptions=True)
+        elif self._server is None:
+            await self._listen(self.port)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        there: asyncio.StreamWriter | None = None
+        try:
+            await self._passing.wait()
+            back, there = await asyncio.open_connection(*self._target)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pump(reader, there))
+                group.create_task(self._pump(back, writer))
+        except (asyncio.CancelledError, OSError, ExceptionGroup):
+            pass
+        finally:
+            for end in (writer, there):
+                if end is not None:
+                    end.transport.abort()
+            self._connections.discard(task)
+
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        """Read on while earlier chunks are still held back, so that a delay is a delay and not a narrow pipe."""
+        held: asyncio.Queue[tuple[float, bytes | None]] = asyncio.Queue(maxsize=1024)
+
+        async def read() -> None:
+            chunk: bytes | None = None
+            while chunk != b"":
+                try:
+                    chunk = await source.read(_CHUNK_BYTES)
+                except OSError:
+                    await held.put((0.0, None))
+                    return
+                await held.put((self._loop.time() + self._delay_s, chunk))
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(read())
+            while True:
+                due, chunk = await held.get()
+                await asyncio.sleep(max(0.0, due - self._loop.time()))
+                await self._passing.wait()
+                if chunk is None:
+                    raise ConnectionResetError
+                if not chunk:
+                    with contextlib.suppress(OSError, NotImplementedError):
+                        sink.write_eof()
+                    return
+                sink.write(chunk)
+                await sink.drain()

@@ -1,0 +1,235 @@
+"""Container images made on this machine, without a registry and without a container builder.
+
+An image is an archive in the format of `docker save`, which containerd imports: pause (one static program), busybox
+(Debian's static one with all its applets), and the workload image: busybox, this machine's Python with its standard
+library, the shared libraries that both need, and NVIDIA's CUDA bindings. A CUDA program runs in it as soon as a
+`libcuda.so.1` is mounted. Archives are kept in the cache, keyed by what went into them.
+"""
+
+import hashlib
+import importlib.metadata
+import io
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from testbed.building import exclusive
+from testbed.errors import BedError, MissingError
+from testbed.programs import cache_dir, find_tool
+
+PAUSE = "baton.test/pause:1"
+BUSYBOX = "baton.test/busybox:1"
+WORKLOAD = "baton.test/workload:1"
+
+_PAUSE_SOURCE = """\
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void leave(int number) { (void)number; _exit(0); }
+static void reap(int number) { (void)number; while (waitpid(-1, 0, WNOHANG) > 0) {} }
+int main(void) { signal(SIGINT, leave); signal(SIGTERM, leave); signal(SIGCHLD, reap); for (;;) pause(); }
+"""
+
+_PYTHON_LEAVE_OUT = re.compile(
+    r"(^|/)(__pycache__|test|tests|idlelib|tkinter|turtledemo|ensurepip|lib2to3|site-packages|dist-packages|config-[^/]*)(/|$)"
+)
+_CUDA_DISTRIBUTIONS = ("cuda-bindings", "cuda-pathfinder")
+_PACKAGES_AT = "opt/python"
+# Another checkout may be using an archive of its own; one that nobody has asked for in a week goes.
+_UNUSED_S = 7 * 24 * 3600
+# Programs open these by name at run time, so no list of linked libraries mentions them.
+_OPENED_BY_NAME = ("libdl.so.2", "libpthread.so.0", "librt.so.1", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6")
+
+
+@dataclass
+class Tree:
+    """The files of a layer: path in the image to its content, its source or its link target."""
+
+    content: dict[str, bytes] = field(default_factory=dict)
+    sources: dict[str, Path] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+    executables: set[str] = field(default_factory=set)
+
+    def add_program(self, source: Path, path: str) -> None:
+        """A file that may be run."""
+        self.sources[path] = source
+        self.executables.add(path)
+
+    def write(self, out: Path) -> None:
+        """The layer as a tar archive whose bytes depend on nothing but the files."""
+        paths = sorted({*self.content, *self.sources, *self.links})
+        folders = sorted({str(parent) for path in paths for parent in PurePosixPath(path).parents} - {"."})
+        with tarfile.open(out, "w", format=tarfile.PAX_FORMAT) as archive:
+            for folder in [*folders, "tmp"]:
+                entry = tarfile.TarInfo(folder)
+                entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755
+                archive.addfile(entry)
+            for path in paths:
+                entry = tarfile.TarInfo(path)
+                entry.mode = 0o755 if path in self.executables else 0o644
+                if path in self.links:
+                    entry.type, entry.linkname = tarfile.SYMTYPE, self.links[path]
+                    archive.addfile(entry)
+                    continue
+                data = self.content[path] if path in self.content else self.sources[path].read_bytes()
+                entry.size = len(data)
+                archive.addfile(entry, io.BytesIO(data))
+
+
+def _pause_tree(scratch: Path) -> Tree:
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise MissingError("the pause image needs a C compiler; install one (Debian: apt-get install gcc libc6-dev)")
+    source, program = scratch / "pause.c", scratch / "pause"
+    source.write_text(_PAUSE_SOURCE)
+    result = subprocess.run(
+        [compiler, "-Os", "-static", "-o", str(program), str(source)], capture_output=True, text=True, check=False
+    )
+    if result.returncode != 0:
+        raise BedError(f"the pause program cannot be compiled statically: {' '.join(result.stderr.split())[:200]}")
+    tree = Tree()
+    tree.add_program(program, "pause")
+    return tree
+
+
+def _busybox_tree(_scratch: Path) -> Tree:
+    busybox = find_tool("busybox", "busybox-static")
+    tree = Tree()
+    tree.add_program(busybox, "bin/busybox")
+    applets = subprocess.run([str(busybox), "--list"], capture_output=True, text=True, check=True).stdout.split()
+    tree.links.update({f"bin/{applet}": "busybox" for applet in applets if applet != "busybox"})
+    tree.content["etc/passwd"] = b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"
+    tree.content["etc/group"] = b"root:x:0:\nnogroup:x:65534:\n"
+    return tree
+
+
+def _workload_tree(scratch: Path) -> Tree:
+    tree = _busybox_tree(scratch)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    interpreter = Path(sys.executable).resolve()
+    tree.add_program(interpreter, f"usr/local/bin/{version}")
+    for name in ("python", "python3"):
+        tree.links[f"usr/local/bin/{name}"] = version
+    binaries = [interpreter]
+    library = Path(sysconfig.get_path("stdlib"))
+    for path in library.rglob("*"):
+        inside = path.relative_to(library).as_posix()
+        if path.is_file() and not _PYTHON_LEAVE_OUT.search(inside):
+            tree.sources[f"usr/local/lib/{version}/{inside}"] = path
+            if path.suffix == ".so":
+                binaries.append(path)
+    for name in _CUDA_DISTRIBUTIONS:
+        for path, inside in _distribution_files(name):
+            tree.sources[f"{_PACKAGES_AT}/{inside}"] = path
+            if ".so" in path.suffixes:
+                binaries.append(path)
+    for path, inside in _shared_libraries(binaries):
+        tree.add_program(path, inside)
+    return tree
+
+
+def _distribution_files(name: str) -> list[tuple[Path, str]]:
+    try:
+        files = importlib.metadata.distribution(name).files or []
+    except importlib.metadata.PackageNotFoundError as error:
+        raise MissingError(f"the workload image needs the Python package {name}; `make setup` installs it") from error
+    kept = [file for file in files if "__pycache__" not in file.parts and ".." not in file.parts]
+    return [(Path(str(file.locate())), file.as_posix()) for file in kept]
+
+
+def _shared_libraries(binaries: Iterable[Path]) -> list[tuple[Path, str]]:
+    """What the loader would load, put where it looks without being told; the loader itself stays at its own path."""
+    said = subprocess.run(["ldd", *map(str, binaries)], capture_output=True, text=True, check=False).stdout
+    named = dict(re.findall(r"^\s*(\S+) => (/\S+) \(0x", said, re.MULTILINE))
+    if "libc.so.6" not in named:
+        raise BedError("the workload image needs a Python that is linked with glibc; run the bed with such a one")
+    beside = Path(named["libc.so.6"]).parent
+    for name in _OPENED_BY_NAME:
+        found = next(
+            (folder / name for folder in (beside, Path("/usr", *beside.parts[1:])) if (folder / name).exists()), None
+        )
+        if found is not None:
+            named.setdefault(name, str(found))
+    home = str(beside).lstrip("/")
+    libraries = [(Path(source).resolve(), f"{home}/{name}") for name, source in named.items()]
+    loaders = set(re.findall(r"^\s*(/\S+) \(0x", said, re.MULTILINE))
+    return libraries + [(Path(loader).resolve(), loader.lstrip("/")) for loader in sorted(loaders)]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How an image is made, and what else than this module decides about its bytes."""
+
+    tree: Callable[[Path], Tree]
+    config: dict[str, object]
+    inputs: Callable[[], list[str]] = list
+
+
+def _workload_inputs() -> list[str]:
+    return [sys.version, sys.executable, *(importlib.metadata.version(name) for name in _CUDA_DISTRIBUTIONS)]
+
+
+_PATH = "PATH=/usr/local/bin:/bin"
+RECIPES = {
+    PAUSE: Recipe(_pause_tree, {"Entrypoint": ["/pause"]}),
+    BUSYBOX: Recipe(_busybox_tree, {"Cmd": ["/bin/sh"], "Env": [_PATH]}),
+    WORKLOAD: Recipe(
+        _workload_tree,
+        {"Cmd": ["python3"], "Env": [_PATH, f"PYTHONPATH=/{_PACKAGES_AT}", "PYTHONUNBUFFERED=1"]},
+        _workload_inputs,
+    ),
+}
+
+
+def archive(name: str) -> Path:
+    """The archive of an image, made now unless it is in the cache."""
+    recipe = RECIPES.get(name)
+    if recipe is None:
+        raise BedError(f"there is no image '{name}' in the bed; it has {', '.join(RECIPES)}")
+    ingredients = [name, Path(__file__).read_text(), *recipe.inputs()]
+    digest = hashlib.sha256("\0".join(ingredients).encode()).hexdigest()[:16]
+    stem = name.partition("/")[2].replace(":", "-")
+    place = cache_dir() / "images" / f"{stem}-{digest}.tar"
+    if place.exists():
+        os.utime(place)
+        return place
+    with exclusive(place.with_name(f"{stem}.lock"), waiting=f"image {name}: another run is making it; waiting"):
+        if not place.exists():
+            with tempfile.TemporaryDirectory(prefix=f".{stem}.", dir=place.parent) as scratch:
+                _make(name, recipe, Path(scratch)).rename(place)
+            for older in place.parent.glob(f"{stem}-*.tar"):
+                if time.time() - older.stat().st_mtime > _UNUSED_S:
+                    older.unlink()
+    return place
+
+
+def _make(name: str, recipe: Recipe, scratch: Path) -> Path:
+    layer = scratch / "layer.tar"
+    recipe.tree(scratch).write(layer)
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    config = {
+        "architecture": architecture,
+        "os": "linux",
+        "config": recipe.config,
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer.read_bytes()).hexdigest()}"]},
+        "history": [{"created_by": "baton test bed"}],
+    }
+    (scratch / "config.json").write_text(json.dumps(config))
+    manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
+    (scratch / "manifest.json").write_text(json.dumps(manifest))
+    out = scratch / "image.tar"
+    with tarfile.open(out, "w") as image:
+        for part in ("manifest.json", "config.json", "layer.tar"):
+            image.add(scratch / part, part)
+    return out

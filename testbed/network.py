@@ -1,0 +1,78 @@
+"""The network of a bed with kubelets: one bridge on the machine, one link into each node, routes to the pods.
+
+Nodes and the machine are neighbours on the bridge; every node and the machine have a route to the pods of every node
+through that node's address. Nothing is forwarded by the machine itself, so none of its settings change, and no packet
+filter is needed. The bridge also has the first address of the cluster's service range, where the API server listens:
+clients in pods reach it by the address that they find in their environment, without a kube-proxy.
+"""
+
+import os
+import subprocess
+from collections.abc import Sequence
+
+from testbed.errors import BedError
+from testbed.programs import find_tool
+from testbed.state import MAX_KUBELETS, BedRecord
+
+
+def _ip(lines: Sequence[str], *, enter: Sequence[str] = ()) -> None:
+    """Run lines of `ip` in one go."""
+    tool = str(find_tool("ip", "iproute2"))
+    result = subprocess.run(
+        [*enter, tool, "-batch", "-"], input="\n".join(lines) + "\n", capture_output=True, text=True, check=False
+    )
+    if result.returncode != 0:
+        reason = " ".join(result.stderr.split())
+        raise BedError(f"the network of the bed cannot be made ({reason}); real kubelets need root with CAP_NET_ADMIN")
+
+
+def _pod_routes(record: BedRecord, *, besides: int = 0) -> list[str]:
+    numbers = [number for number in range(1, MAX_KUBELETS + 1) if number != besides]
+    return [f"route add {record.pod_range(number)} via {record.node_address(number)}" for number in numbers]
+
+
+def create_bridge(record: BedRecord) -> None:
+    """The machine's side."""
+    bridge = record.link_prefix
+    _ip(
+        [
+            f"link add {bridge} type bridge",
+            f"addr add {record.network[1]}/24 dev {bridge}",
+            f"addr add {record.service_range[1]}/32 dev {bridge}",
+            f"link set {bridge} up",
+            *_pod_routes(record),
+        ]
+    )
+
+
+def connect_node(record: BedRecord, number: int, init_pid: int, enter: Sequence[str]) -> None:
+    """Give the node's network namespace its link, address and routes; it routes for its pods."""
+    link = f"{record.link_prefix}n{number}"
+    _ip(
+        [
+            f"link add {link} type veth peer name eth0 netns {init_pid}",
+            f"link set {link} master {record.link_prefix} up",
+        ]
+    )
+    _ip(
+        [
+            "link set lo up",
+            f"addr add {record.node_address(number)}/24 dev eth0",
+            "link set eth0 up",
+            f"route add default via {record.network[1]}",
+            *_pod_routes(record, besides=number),
+        ],
+        enter=enter,
+    )
+
+
+def remove(record: BedRecord) -> None:
+    """Remove what is left of the bed's links. Routes go with them."""
+    ours = [name for name in links() if name.startswith(record.link_prefix)]
+    for name in sorted(ours, key=len, reverse=True):
+        subprocess.run([str(find_tool("ip", "iproute2")), "link", "del", name], capture_output=True, check=False)
+
+
+def links() -> list[str]:
+    """The names of the machine's network links."""
+    return os.listdir("/sys/class/net")

@@ -1,0 +1,151 @@
+"""Which programs a bed runs, in which versions, and where they are.
+
+Programs come in *sets* that are compiled together and cached together, one directory per set and version under the
+user's cache directory. `BATON_TESTBED_PROGRAMS` names a directory of ready programs instead: then nothing is
+compiled, and a program that reports another version than asked for is refused rather than believed.
+"""
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.errors import BedError, MissingError
+
+KUBERNETES_VERSION = "1.36.4"
+ETCD_VERSION = "3.6.8"
+KWOK_VERSION = "0.8.0"
+VOLCANO_VERSION = "1.14.1"
+
+READY_PROGRAMS_VARIABLE = "BATON_TESTBED_PROGRAMS"
+
+
+@dataclass(frozen=True)
+class ProgramSet:
+    """Programs that are compiled from one module and carry one version."""
+
+    name: str
+    version: str
+    programs: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """The name of its directory in the cache."""
+        return f"{self.name}-{self.version}"
+
+
+def kubernetes(version: str = KUBERNETES_VERSION) -> ProgramSet:
+    """The five programs of a Kubernetes release."""
+    if not re.fullmatch(r"1\.\d+\.\d+", version):
+        raise BedError(
+            f"'{version}' is not a Kubernetes version; give three numbers without a v, for example {KUBERNETES_VERSION}"
+        )
+    return ProgramSet(
+        "kubernetes",
+        version,
+        ("kube-apiserver", "kube-scheduler", "kubelet", "kubectl", "kube-controller-manager"),
+    )
+
+
+ETCD = ProgramSet("etcd", ETCD_VERSION, ("etcd",))
+KWOK = ProgramSet("kwok", KWOK_VERSION, ("kwok",))
+VOLCANO = ProgramSet(
+    "volcano", VOLCANO_VERSION, ("vc-scheduler", "vc-controller-manager", "vc-webhook-manager", "vcctl")
+)
+
+
+def default_sets(kubernetes_version: str = KUBERNETES_VERSION) -> tuple[ProgramSet, ...]:
+    """What the test suite runs on; Volcano is built on request only."""
+    return (ETCD, kubernetes(kubernetes_version), KWOK)
+
+
+def cache_dir() -> Path:
+    """Where compiled programs and images stay between runs."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "baton" / "testbed"
+
+
+def ready_programs_dir() -> Path | None:
+    """The directory that the environment names instead of the cache, if any."""
+    named = os.environ.get(READY_PROGRAMS_VARIABLE)
+    if not named:
+        return None
+    path = Path(named)
+    if not path.is_dir():
+        raise BedError(f"{READY_PROGRAMS_VARIABLE} names {path}, which is not a directory; unset it or correct it")
+    return path.absolute()
+
+
+def program_dir(program_set: ProgramSet) -> Path:
+    """The directory in which the programs of a set are, or will be."""
+    return ready_programs_dir() or cache_dir() / program_set.key
+
+
+def absent_programs(program_set: ProgramSet) -> list[str]:
+    """The programs of a set that are not there yet."""
+    directory = program_dir(program_set)
+    return [name for name in program_set.programs if not os.access(directory / name, os.X_OK)]
+
+
+def locate(program_set: ProgramSet) -> Path:
+    """The directory of a set whose programs are all there and of the right version.
+
+    Raises `MissingError` with the way to get them.
+    """
+    directory = program_dir(program_set)
+    if absent := absent_programs(program_set):
+        remedy = (
+            f"put them there or unset {READY_PROGRAMS_VARIABLE}"
+            if ready_programs_dir()
+            else f"run `python -m testbed build {build_words(program_set)}`"
+        )
+        raise MissingError(
+            f"{program_set.name} {program_set.version} is not built: {', '.join(absent)} not in {directory}; {remedy}"
+        )
+    if ready_programs_dir():
+        for name in program_set.programs:
+            check_version(directory / name, program_set.version)
+    return directory
+
+
+def build_words(program_set: ProgramSet) -> str:
+    """What follows `python -m testbed build` to get this set."""
+    if program_set.name == "kubernetes" and program_set.version != KUBERNETES_VERSION:
+        return f"kubernetes --kubernetes-version {program_set.version}"
+    return program_set.name
+
+
+def version_command(program: Path) -> list[str]:
+    """How a program is asked for its version; kubectl and Volcano's command line have a word for it, not a flag."""
+    if program.name == "kubectl":
+        return [str(program), "version", "--client"]
+    if program.name == "vcctl":
+        return [str(program), "version"]
+    return [str(program), "--version"]
+
+
+@functools.cache
+def check_version(program: Path, version: str) -> None:
+    """Refuse a program that does not report the version it is taken for."""
+    try:
+        answer = subprocess.run(version_command(program), capture_output=True, text=True, timeout=30, check=False)
+    except OSError as error:
+        raise BedError(f"{program} cannot be run ({error}); build it for this machine") from error
+    said = " ".join((answer.stdout + answer.stderr).split())
+    if not re.search(rf"(?<![\d.])v?{re.escape(version)}(?![\d.])", said):
+        raise BedError(
+            f"{program} is not version {version}: it says '{said[:120]}'; rebuild it or name another directory"
+        )
+
+
+def find_tool(name: str, package: str, *, more_directories: Sequence[str] = ()) -> Path:
+    """A program of the operating system, by name; the sentence of the error names the Debian package."""
+    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin", *more_directories])
+    found = shutil.which(name, path=path)
+    if found is None:
+        raise MissingError(f"{name} is not on PATH; install it (Debian: apt-get install {package})")
+    return Path(found)

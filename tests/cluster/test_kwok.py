@@ -1,0 +1,96 @@
+"""Nodes that KWOK plays: a real scheduler places pods on them, pods run, succeed and fail, and there can be many."""
+
+from collections.abc import Callable
+
+import pytest
+
+from testbed.api import Object
+from testbed.bed import Bed, BedOptions
+from testbed.kwok import OUTCOME, RUN_FOR
+from tests.cluster.manifests import pod
+
+pytestmark = pytest.mark.cluster
+
+GPU = "nvidia.com/gpu"
+SHARE = "nvshare.com/gpu"
+
+
+def create(bed: Bed, namespace: str, name: str, **settings: object) -> None:
+    bed.api.create(f"/api/v1/namespaces/{namespace}/pods", pod(name, **settings))  # type: ignore[arg-type]
+
+
+def decided(bed: Bed, namespace: str, name: str) -> Object:
+    """The pod once the scheduler has said yes or no to it."""
+    bed.wait_for(lambda: bool(bed.pod(namespace, name)["status"].get("conditions")), f"{name} to be decided")
+    return bed.pod(namespace, name)
+
+
+def test_the_real_scheduler_places_pods_by_an_extended_resource(kwok_bed: Bed, kwok_namespace: str) -> None:
+    kwok_bed.add_kwok_nodes(2, prefix="cpu")
+    kwok_bed.add_kwok_nodes(1, prefix="gpu", resources={GPU: 2})
+    names = ("first", "second", "third")
+    for name in names:
+        create(kwok_bed, kwok_namespace, name, limits={GPU: "1"})
+    running = {name: decided(kwok_bed, kwok_namespace, name) for name in names}
+    placed = [name for name, body in running.items() if body["spec"].get("nodeName")]
+    assert len(placed) == 2
+    assert {running[name]["spec"]["nodeName"] for name in placed} == {"gpu-0"}
+    (left,) = set(running) - set(placed)
+    condition = running[left]["status"]["conditions"][0]
+    assert (condition["type"], condition["reason"]) == ("PodScheduled", "Unschedulable")
+    assert f"Insufficient {GPU}" in condition["message"]
+
+
+def test_labels_and_taints_of_nodes_decide_who_may_come(kwok_bed: Bed, kwok_namespace: str) -> None:
+    taint = {"key": "reserved", "value": "team-a", "effect": "NoSchedule"}
+    kwok_bed.add_kwok_nodes(1, prefix="reserved", labels={"pool": "a"}, taints=[taint], resources={SHARE: 4})
+    selector = {"pool": "a"}
+    create(kwok_bed, kwok_namespace, "stranger", nodeSelector=selector, limits={SHARE: "1"})
+    tolerance = [{"key": "reserved", "operator": "Exists"}]
+    create(kwok_bed, kwok_namespace, "member", nodeSelector=selector, tolerations=tolerance, limits={SHARE: "1"})
+    assert kwok_bed.wait_for_pod(kwok_namespace, "member", "Running")["spec"]["nodeName"] == "reserved-0"
+    assert "nodeName" not in kwok_bed.pod(kwok_namespace, "stranger")["spec"]
+
+
+def test_a_running_pod_can_be_made_to_succeed_or_to_fail(kwok_bed: Bed, kwok_namespace: str) -> None:
+    kwok_bed.add_kwok_nodes(1, prefix="outcome")
+    on_it = {"kubernetes.io/hostname": "outcome-0"}
+    for name in ("good", "bad"):
+        create(kwok_bed, kwok_namespace, name, nodeSelector=on_it)
+        kwok_bed.wait_for_pod(kwok_namespace, name, "Running")
+    kwok_bed.finish_pod(kwok_namespace, "good", "succeed")
+    kwok_bed.finish_pod(kwok_namespace, "bad", "fail")
+    good = kwok_bed.wait_for_pod(kwok_namespace, "good", "Succeeded")
+    bad = kwok_bed.wait_for_pod(kwok_namespace, "bad", "Failed")
+    assert good["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+    assert bad["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 1
+
+
+def test_a_pod_can_bring_its_outcome_and_its_duration_along(kwok_bed: Bed, kwok_namespace: str) -> None:
+    kwok_bed.add_kwok_nodes(1, prefix="brought")
+    destiny = {OUTCOME: "fail", RUN_FOR: "1500ms"}
+    create(
+        kwok_bed, kwok_namespace, "doomed", nodeSelector={"kubernetes.io/hostname": "brought-0"}, annotations=destiny
+    )
+    ended = kwok_bed.wait_for_pod(kwok_namespace, "doomed", "Failed")
+    terminated = ended["status"]["containerStatuses"][0]["state"]["terminated"]
+    assert terminated["finishedAt"] > terminated["startedAt"]
+
+
+def test_a_thousand_nodes_are_ready_within_a_minute(new_bed: Callable[[BedOptions], Bed]) -> None:
+    bed = new_bed(BedOptions(kwok=True))
+    names = bed.add_kwok_nodes(1000, resources={GPU: 8}, timeout_s=60.0)
+    assert bed.ready_nodes() == set(names)
+    assert len(names) == 1000
+
+
+def test_a_scheduler_runs_with_the_given_configuration_and_without_a_controller_manager(
+    new_bed: Callable[[BedOptions], Bed],
+) -> None:
+    profiles = [{"schedulerName": "packer", "plugins": {"score": {"disabled": [{"name": "*"}]}}}]
+    bed = new_bed(BedOptions(kwok_nodes=2, scheduler=True, scheduler_config={"profiles": profiles}))
+    with bed.namespace() as namespace:
+        create(bed, namespace, "known", schedulerName="packer")
+        create(bed, namespace, "unknown", schedulerName="default-scheduler")
+        bed.wait_for_pod(namespace, "known", "Running")
+        assert "nodeName" not in bed.pod(namespace, "unknown")["spec"]

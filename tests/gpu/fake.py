@@ -1,0 +1,64 @@
+"""Cards that exist only in memory, for tests of whatever uses a `GpuSource`.
+
+A test changes the public state between calls; `events` hands out what was pushed and never waits.
+"""
+
+from collections.abc import Iterable
+
+from baton.gpu.cards import Card, CardEvent, CardHealth, CardId, Sample, Severity, Vendor
+from baton.gpu.xids import classify
+
+
+def card(index: int, memory_mib: int = 16384, numa_node: int | None = 0, model: str = "Fake") -> Card:
+    """A card whose identity follows from its index."""
+    return Card(
+        id=CardId(f"GPU-fake-{index}"),
+        index=index,
+        vendor=Vendor.NVIDIA,
+        model=model,
+        memory_mib=memory_mib,
+        compute_capability=(8, 0),
+        pci_id=f"0000:{index + 1:02x}:00.0",
+        numa_node=numa_node,
+        minor=index,
+    )
+
+
+class FakeSource:
+    """A `GpuSource` that says what it was told to say."""
+
+    description = "cards of a test"
+
+    def __init__(self, inventory: Iterable[Card]) -> None:
+        self.inventory = tuple(inventory)
+        self.samples: tuple[Sample, ...] = ()
+        self.reasons: dict[CardId, str] = {}
+        """Why a card is unhealthy; a card that is not in here is healthy."""
+        self.pending: list[CardEvent] = []
+        self.closed = False
+
+    def cards(self) -> tuple[Card, ...]:
+        return self.inventory
+
+    def telemetry(self) -> tuple[Sample, ...]:
+        return self.samples
+
+    def health(self) -> tuple[CardHealth, ...]:
+        return tuple(
+            CardHealth(card.id, healthy=card.id not in self.reasons, reason=self.reasons.get(card.id, ""))
+            for card in self.inventory
+        )
+
+    def push_xid(self, card: CardId | None, number: int) -> None:
+        """An Xid for the next `events`; a fatal one also makes the card unhealthy, as the driver would."""
+        xid = classify(number)
+        self.pending.append(CardEvent(card, xid.severity, f"Xid {number}: {xid.title}", number))
+        if card is not None and xid.severity is Severity.FATAL:
+            self.reasons[card] = xid.title
+
+    def events(self, timeout_s: float) -> tuple[CardEvent, ...]:
+        happened, self.pending = tuple(self.pending), []
+        return happened
+
+    def close(self) -> None:
+        self.closed = True

@@ -1,0 +1,145 @@
+"""A simulated machine for a test, and programs that run on it.
+
+NVML and the dynamic linker are one per process, so whatever asks NVML runs in a process of its own: a script whose
+last act is `answer(value)`. It sees NVIDIA's own bindings as `pynvml`, initialised.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from baton.gpu import profiles, simulated
+
+T = TypeVar("T")
+
+_NVML_PRELUDE = """
+import json, sys
+import pynvml
+def answer(value):
+    print(json.dumps(value), flush=True)
+pynvml.nvmlInit()
+"""
+
+_CUDA_PRELUDE = """
+import ctypes, json, sys
+from cuda.bindings import driver as cuda
+def answer(value):
+    print(json.dumps(value), flush=True)
+def ok(result):
+    code, *values = result
+    if int(code) != 0:
+        raise SystemExit(f"CUDA error {int(code)}")
+    return values[0] if len(values) == 1 else values
+def code_of(result):
+    return int(result[0])
+ok(cuda.cuInit(0))
+ok(cuda.cuCtxSetCurrent(ok(cuda.cuDevicePrimaryCtxRetain(ok(cuda.cuDeviceGet(0))))))
+_module = ok(cuda.cuModuleLoadData(b"any image"))
+_busy = ok(cuda.cuModuleGetFunction(_module, b"baton_busy"))
+def launch(seconds, blocks=1 << 20):
+    arguments = ((int(seconds * 1e9),), (ctypes.c_uint64,))
+    return cuda.cuLaunchKernel(_busy, blocks, 1, 1, 256, 1, 1, 0, 0, arguments, 0)
+"""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine in a directory; the test that made it removes it."""
+
+    directory: Path
+    library_folder: Path | None = None
+    """Other builds of the libraries, such as sanitized ones."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        variables = simulated.environment(self.directory)
+        if self.library_folder is not None:
+            variables["LD_LIBRARY_PATH"] = str(self.library_folder)
+        return {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **variables}
+
+    def start_program(self, script: str, launcher: Sequence[str] = ()) -> "subprocess.Popen[str]":
+        """A Python program with the machine in its environment; the caller talks to it through its pipes."""
+        return subprocess.Popen(
+            [*launcher, sys.executable, "-c", textwrap.dedent(script)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=self.environment,
+        )
+
+    def ask(self, script: str, **environment: str) -> Any:
+        """What a program with NVML answers."""
+        done = subprocess.run(
+            [sys.executable, "-c", _NVML_PRELUDE + textwrap.dedent(script)],
+            capture_output=True,
+            text=True,
+            env={**self.environment, **environment},
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def start_asking(self, script: str) -> "subprocess.Popen[str]":
+        """The same for a program that says several things, or waits for one."""
+        return self.start_program(_NVML_PRELUDE + textwrap.dedent(script))
+
+    def start_workload(self, script: str, launcher: Sequence[str] = ()) -> "subprocess.Popen[str]":
+        """A CUDA program with a context on card 0, `launch(seconds)` for a kernel, and `answer` and `ok`."""
+        return self.start_program(_CUDA_PRELUDE + textwrap.dedent(script), launcher)
+
+    def inject(self, fault: str, card: int = 0, **details: float) -> None:
+        simulated.inject(self.directory, card, fault, **details)
+
+    def status(self) -> simulated.MachineStatus:
+        return simulated.status(self.directory)
+
+
+def make(directory: Path, *names: str, changes: str = "", time_scale: float | None = None) -> Machine:
+    """A machine with a card for each profile name; `changes` is YAML laid over each of them."""
+    cards = [profiles.parse(f"extends: {name}\n{textwrap.dedent(changes)}", "test", name) for name in names]
+    simulated.start(cards, directory, time_scale)
+    return Machine(directory)
+
+
+@contextlib.contextmanager
+def running(program: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]"]:
+    """The program for the length of a block; it does not outlive the block, however that ends."""
+    with program:
+        try:
+            yield program
+        finally:
+            program.kill()
+
+
+def until(question: Callable[[], T], wanted: Callable[[T], bool], timeout_s: float = 60) -> T:
+    """Ask again and again until the answer is the wanted one."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found = question()
+        if wanted(found):
+            return found
+        assert time.monotonic() < deadline, f"still {found!r} after {timeout_s} s"
+        time.sleep(0.02)
+
+
+def line(program: "subprocess.Popen[str]") -> Any:
+    """The next thing that a program answers."""
+    assert program.stdout is not None
+    text = program.stdout.readline()
+    assert text, f"the program ended with {program.wait()}"
+    return json.loads(text)
+
+
+def tell(program: "subprocess.Popen[str]", word: str = "go") -> None:
+    """Let a program that reads a line go on."""
+    assert program.stdin is not None
+    program.stdin.write(word + "\n")
+    program.stdin.flush()

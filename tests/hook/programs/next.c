@@ -1,0 +1,10 @@
+/* A library that, like many interposers, looks up what comes after itself. Built twice with different answers, preloaded
+ * before and after the hook, it shows whether RTLD_NEXT still means "after the caller". */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+
+__attribute__((visibility("default"))) int answer(void)
+{
+    int (*next)(void) = (int (*)(void))dlsym(RTLD_NEXT, "answer");
+    return 10 * (next ? next() : 0) + ANSWER;
+}

@@ -1,0 +1,217 @@
+"""Processes, threads and libraries that come and go."""
+
+import queue
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from baton.lock import wire
+from baton.lock.wire import Kind
+from tests.hook.conftest import Workloads, compile_c, finish
+from tests.hook.daemon import Daemon
+
+
+def nobody_came(daemon: Daemon) -> bool:
+    with pytest.raises(queue.Empty):
+        daemon.client(0.2)
+    return True
+
+
+def test_a_program_without_cuda_never_connects(workloads: Workloads, daemon: Daemon) -> None:
+    code = "import os; print(len(os.listdir('/proc/self/task')), len(os.listdir('/proc/self/fd')))"
+    bare = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+    hooked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=workloads.environment())
+    assert (hooked.stdout, hooked.stderr) == (bare, "")
+    assert nobody_came(daemon)
+
+
+def test_a_program_that_only_looks_for_devices_never_connects(workloads: Workloads, daemon: Daemon) -> None:
+    code = """
+check('cuInit', 0)
+count = ctypes.c_int()
+check('cuDeviceGetCount', ctypes.byref(count))
+say(count.value, len(os.listdir('/proc/self/task')))
+"""
+    assert workloads.run(code) == "1 1\n"
+    assert nobody_came(daemon)
+
+
+def test_a_child_leaves_its_parents_connection_alone(workloads: Workloads, daemon: Daemon) -> None:
+    code = """
+use()
+launch()
+child = os.fork()
+if child == 0:
+    os._exit(0 if len(os.listdir('/proc/self/task')) == 1 else 1)
+say(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), launch())
+told()
+"""
+    work = workloads.python(code)
+    assert work.stdout is not None
+    client = daemon.client()
+    client.greet()
+    client.grant()
+    assert work.stdout.readline() == "0 0\n"
+    assert not client.gone.is_set()
+    client.drop()
+    finish(work)
+
+
+def test_a_child_that_uses_the_gpu_is_a_client_of_its_own(workloads: Workloads, daemon: Daemon) -> None:
+    code = """
+use()
+launch()
+child = os.fork()
+if child == 0:
+    use()
+    os._exit(launch())
+say(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    work = workloads.python(code)
+    parent = daemon.client()
+    parent_pid = parent.greet()["pid"]
+    parent.grant()
+    child = daemon.client()
+    assert child.greet()["pid"] != parent_pid
+    child.expect(Kind.REQ_LOCK)
+    parent.drop()
+    child.send(wire.LOCK_OK)
+    assert finish(work) == "0\n"
+
+
+def test_nothing_of_ours_survives_exec(workloads: Workloads, daemon: Daemon) -> None:
+    code = "use(); launch(); os.execvp('ls', ['ls', '/proc/self/fd'])"
+    work = workloads.python(code)
+    client = daemon.client()
+    client.greet()
+    client.grant()
+    assert finish(work).split() == ["0", "1", "2", "3"]
+    assert client.gone.wait(10)
+
+
+def test_threads_come_and_go(workloads: Workloads, daemon: Daemon) -> None:
+    code = """
+def work():
+    use()
+    for _ in range(3):
+        assert launch() == 0
+for _ in range(60):
+    threads = [threading.Thread(target=work) for _ in range(5)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+say('done'); told()
+"""
+    work = workloads.python(code)
+    assert work.stdout is not None
+    client = daemon.client()
+    client.greet()
+    client.grant()
+    assert work.stdout.readline() == "done\n"
+    client.drop()
+    assert workloads.record.devices[0].launches == 900
+    finish(work)
+
+
+def test_our_threads_take_no_signals(workloads: Workloads, daemon: Daemon) -> None:
+    code = "use(); launch(); say(os.getpid()); told()"
+    work = workloads.python(code)
+    assert work.stdout is not None
+    client = daemon.client()
+    client.greet()
+    client.grant()
+    pid = work.stdout.readline().strip()
+    client.drop()
+    blocked = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        status = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines() if ":\t" in line)
+        blocked[status["Name"]] = int(status["SigBlk"], 16)
+    ours = {name: mask for name, mask in blocked.items() if name.startswith("baton")}
+    assert set(ours) == {"baton-client", "baton-drain"}
+    terminate, user = 1 << 14, 1 << 9
+    assert all(mask & terminate and mask & user for mask in ours.values())
+    finish(work)
+
+
+def test_the_driver_may_be_closed_and_opened_again(workloads: Workloads, daemon: Daemon, tmp_path: Path) -> None:
+    reopen = compile_c("reopen.c", tmp_path / "reopen", "-ldl")
+    work = workloads.start(str(reopen))
+    client = daemon.client()
+    client.greet()
+    client.grant()
+    assert finish(work) == "done\n"
+    assert workloads.record.devices[0].launches == 100
+
+
+def test_a_context_handle_that_is_used_again_for_another_gpu(workloads: Workloads, daemon: Daemon) -> None:
+    """The driver may give a destroyed context's address to the next one."""
+    code = """
+check('cuInit', 0)
+context = ctypes.c_void_p()
+for turn in range(6):
+    check('cuCtxCreate_v2', ctypes.byref(context), 0, turn % 2)
+    assert launch() == 0
+    check('cuCtxDestroy_v2', context)
+say('done'); told()
+"""
+    work = workloads.python(code, PROBE_DEVICES="2")
+    assert work.stdout is not None
+    for _ in range(2):
+        client = daemon.client()
+        client.greet()
+        client.grant()
+    assert work.stdout.readline() == "done\n"
+    assert [workloads.record.devices[index].launches for index in (0, 1)] == [3, 3]
+    finish(work)
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+def test_a_program_may_end_while_its_threads_wait(
+    workloads: Workloads, daemon: Daemon, program: Callable[[str], str], threads: int
+) -> None:
+    code = f"""
+for _ in range({threads}):
+    threading.Thread(target=lambda: (use(), launch()), daemon=True).start()
+told()
+os._exit(0)
+"""
+    work = workloads.python(code)
+    client = daemon.client()
+    client.greet()
+    client.expect(Kind.REQ_LOCK)
+    finish(work)
+
+
+def test_a_child_does_not_wait_for_threads_that_it_has_not(workloads: Workloads, daemon: Daemon) -> None:
+    """A thread is inside the driver when another one forks; in the child it does not exist."""
+    code = """
+thread = threading.Thread(target=lambda: (use(), say('launching'), launch()))
+thread.start()
+told()
+child = os.fork()
+if child == 0:
+    use()
+    say('child', launch())
+    os._exit(0 if told() else 1)
+thread.join()
+os.waitpid(child, 0)
+"""
+    work = workloads.python(code, PROBE_LAUNCH_US="1000000")
+    assert work.stdout is not None
+    assert work.stdin is not None
+    assert work.stdout.readline() == "launching\n"
+    parent = daemon.client()
+    parent.greet()
+    parent.grant()
+    while not workloads.record.devices[0].inside:
+        assert work.poll() is None
+    work.stdin.write("fork\n")
+    work.stdin.flush()
+    child = daemon.client()
+    child.greet()
+    child.grant()
+    assert work.stdout.readline() == "child 0\n"
+    child.drop()
+    finish(work)

@@ -1,0 +1,88 @@
+"""Bearer tokens: from a file that is rotated, from a plugin that is asked anew, and one sentence when there is none."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from baton.errors import BatonError
+from baton.kube.credentials import Credentials, in_cluster
+from baton.kube.kubeconfig import Access
+
+
+def plugin(folder: Path, body: str) -> Access:
+    """An access whose exec plugin is a small shell script; each call is noted in `calls`."""
+    script = folder / "plugin"
+    script.write_text(f"#!/bin/sh\necho called >> {folder}/calls\n{body}\n")
+    script.chmod(0o755)
+    return Access("x", "https://x", exec_command=(str(script), "--x"), exec_environment=(("WHO", "me"),))
+
+
+def credential(token: str, until: str | None = None) -> str:
+    status = {"token": token} | ({"expirationTimestamp": until} if until else {})
+    return f"echo '{json.dumps({'kind': 'ExecCredential', 'status': status})}'"
+
+
+def calls(folder: Path) -> int:
+    return len((folder / "calls").read_text().splitlines())
+
+
+async def test_a_token_that_does_not_expire_is_asked_for_once(tmp_path: Path) -> None:
+    credentials = Credentials(plugin(tmp_path, credential("t")))
+    assert [await credentials.headers() for _ in range(3)] == [{"Authorization": "Bearer t"}] * 3
+    assert calls(tmp_path) == 1
+
+
+async def test_a_refused_token_is_asked_for_again(tmp_path: Path) -> None:
+    credentials = Credentials(plugin(tmp_path, credential("t")))
+    await credentials.headers()
+    assert credentials.refused()
+    await credentials.headers()
+    assert calls(tmp_path) == 2
+
+
+async def test_the_plugin_gets_its_environment_and_the_request(tmp_path: Path) -> None:
+    access = plugin(tmp_path, f'echo "$WHO $KUBERNETES_EXEC_INFO" > {tmp_path}/seen\n' + credential("t"))
+    await Credentials(access).headers()
+    who, info = (tmp_path / "seen").read_text().split(" ", 1)
+    assert who == "me"
+    assert json.loads(info)["kind"] == "ExecCredential"
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [("echo no such profile >&2; exit 3", "ended with 3: no such profile"), ("echo hi", "printed no ExecCredential")],
+)
+async def test_a_plugin_that_fails_is_one_sentence(tmp_path: Path, body: str, sentence: str) -> None:
+    with pytest.raises(BatonError, match=sentence):
+        await Credentials(plugin(tmp_path, body)).headers()
+
+
+async def test_a_plugin_that_is_not_there() -> None:
+    with pytest.raises(BatonError, match="cannot be run: No such file"):
+        await Credentials(Access("x", "https://x", exec_command=("/no/such/plugin",))).headers()
+
+
+async def test_a_token_file_is_read_again_when_refused(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("one\n")
+    credentials = Credentials(Access("x", "https://x", token_file=tmp_path / "token"))
+    assert (await credentials.headers())["Authorization"] == "Bearer one"
+    (tmp_path / "token").write_text("two\n")
+    assert credentials.refused()
+    assert (await credentials.headers())["Authorization"] == "Bearer two"
+
+
+async def test_a_fixed_token_cannot_be_renewed() -> None:
+    assert not Credentials(Access("x", "https://x", token="t")).refused()
+
+
+def test_inside_a_pod_the_service_account_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in (("token", "t"), ("ca.crt", "CA"), ("namespace", "ml")):
+        (tmp_path / name).write_text(text)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    access = in_cluster(tmp_path)
+    assert access is not None
+    assert (access.server, access.namespace, access.token_file) == ("https://[fd00::1]:443", "ml", tmp_path / "token")
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
+    assert in_cluster(tmp_path) is None

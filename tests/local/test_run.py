@@ -1,0 +1,125 @@
+"""`baton run`: what a user types and sees."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.local.conftest import Machine
+
+
+def test_a_program_that_needs_no_gpu_just_runs(machine: Machine) -> None:
+    ran = machine.baton("run", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
+    assert ran.returncode == 7
+    assert ran.stdout == "out\n"
+    assert "err\n" in ran.stderr
+    assert "did not use a GPU" in ran.stderr
+
+
+def test_the_daemon_is_started_once_and_stays(machine: Machine) -> None:
+    first = machine.baton("run", "--", "true")
+    assert "started the lock daemon" in first.stderr
+    pid = machine.control.status().pid
+    assert "started the lock daemon" not in machine.baton("run", "--", "true").stderr
+    assert machine.control.status().pid == pid
+
+
+def test_two_runs_that_both_find_no_daemon_agree_on_one(machine: Machine) -> None:
+    runs = [machine.start("run", "--", "true") for _ in range(4)]
+    errors = [run.communicate(timeout=120)[1] for run in runs]
+    assert [run.returncode for run in runs] == [0] * 4, errors
+    assert machine.control.status().pid
+
+
+def test_the_summary_says_what_the_program_got(machine: Machine) -> None:
+    ran = machine.baton("run", "--tenant", "ann", "--", *machine.trainer("--gpu-seconds", "6", "--cpu-seconds", "0"))
+    assert ran.returncode == 0, ran.stderr
+    assert [json.loads(line)["step"] for line in ran.stdout.splitlines()] == [0, 1, 2, 3]
+    (summary,) = [line for line in ran.stderr.splitlines() if "of GPU time" in line]
+    assert "turn" in summary
+    tenant = next(tenant for tenant in machine.control.status().tenants if tenant.tenant == "ann")
+    assert tenant.account.received_s >= 3 * 6 / 60
+
+
+def test_a_memory_limit_holds(machine: Machine) -> None:
+    assert machine.baton("run", "--memory", "12Gi", "--", *machine.trainer()).returncode == 0
+    ran = machine.baton("run", "--memory", "8Gi", "--", *machine.trainer())
+    assert ran.returncode == 1
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in ran.stderr
+
+
+def test_a_program_may_use_more_memory_than_is_free_beside_another(machine: Machine) -> None:
+    trainers = [
+        machine.start("run", "--gpus", "1", "--tenant", name, "--", *machine.trainer(gib=14, steps=6)) for name in "abc"
+    ]
+    for trainer in trainers:
+        _, errors = trainer.communicate(timeout=120)
+        assert trainer.returncode == 0, errors
+
+
+def test_several_gpus_are_visible_when_asked_for(machine: Machine) -> None:
+    ask = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+    both = machine.baton("run", "--gpus", "2", "--", sys.executable, "-c", ask).stdout.strip().split(",")
+    assert both == [gpu.gpu for gpu in machine.control.status().gpus]
+    one = machine.baton("run", "--gpus", "1", "--", sys.executable, "-c", ask).stdout.strip()
+    assert one in both
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (("--gpus", "3", "--", "true"), 2, "--gpus is 3, but this machine has 2; `baton lock status` lists them"),
+        (("--memory", "lots", "--", "true"), 2, "--memory is 'lots', expected a size such as 8Gi or 512Mi"),
+        (("--gang", "--", "true"), 2, "--gang is for several GPUs, but --gpus is 0; ask for at least 2"),
+        (("--priority", "urgent", "--", "true"), 2, "'low', 'normal', 'high'"),
+        (("--", "no-such-program"), 127, "cannot run 'no-such-program': No such file or directory"),
+        (("--", "/"), 126, "cannot run '/': Permission denied"),
+    ],
+)
+def test_bad_words_are_one_sentence(machine: Machine, words: tuple[str, ...], code: int, sentence: str) -> None:
+    ran = machine.baton("run", "-q", *words)
+    assert ran.returncode == code
+    assert sentence in ran.stderr
+    assert ran.stderr.count("\n") == 1
+
+
+def test_a_signal_reaches_the_program_and_its_end_is_reported(machine: Machine) -> None:
+    run = machine.start(
+        "run", "-q", "--", "sh", "-c", "trap 'echo got it; kill $!; exit 5' TERM; echo ready; sleep 60 & wait"
+    )
+    assert run.stdout is not None
+    assert run.stdout.readline() == "ready\n"
+    run.send_signal(signal.SIGTERM)
+    output, _ = run.communicate(timeout=60)
+    assert (output, run.returncode) == ("got it\n", 5)
+
+
+def test_a_killed_program_ends_as_in_a_shell(machine: Machine) -> None:
+    assert machine.baton("run", "-q", "--", "sh", "-c", "kill -9 $$").returncode == 128 + 9
+
+
+def test_without_any_gpu_the_remedy_is_named(machine: Machine) -> None:
+    lost = {**machine.environment, "BATON_SIMGPU_DIR": str(machine.folder / "nothing")}
+    ran = subprocess.run(
+        [sys.executable, "-m", "baton.cli.main", "run", "--", "true"], env=lost, capture_output=True, text=True
+    )
+    assert ran.returncode == 3
+    assert "baton simgpu start" in ran.stderr
+
+
+def test_top_shows_holders_and_waiters(machine: Machine) -> None:
+    machine.baton("run", "--", "true")
+    words = machine.trainer("--gpu-seconds", "60", "--kernels", "4", steps=20)
+    runs = [machine.start("run", "-q", "--gpus", "1", "--tenant", name, "--", *words) for name in ("ann", "ben", "cid")]
+    # Three programs on two GPUs, each busy nearly all of the time: one of them waits whenever one looks.
+    for status in machine.control.follow(50):
+        if sorted(client.state for client in status.clients) == ["holding", "holding", "waiting"]:
+            break
+    shown = machine.baton("top", "--once").stdout
+    assert "in turns" in shown
+    assert {"ann", "ben", "cid"} <= set(shown.split())
+    for run in runs:
+        run.terminate()
+        run.communicate(timeout=60)

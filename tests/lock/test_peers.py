@@ -1,0 +1,57 @@
+"""Who may control: by the kernel's word."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from baton.lock.peers import Peer, Rights, pod_of, start_ticks
+
+POD = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "pod"),
+    [
+        (f"0::/kubepods.slice/kubepods-pod{POD.replace('-', '_')}.slice/cri-containerd-abc.scope\n", POD),
+        (f"0::/kubepods/burstable/pod{POD}/abcdef\n", POD),
+        (
+            f"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable-pod{POD.replace('-', '_')}.slice/x\n",
+            POD,
+        ),
+        ("0::/kubepods/besteffort/podcafecafecafecafecafecafecafecafe/x\n", "cafecafecafecafecafecafecafecafe"),
+        ("0::/kubepods/odd\n", "unknown"),
+        ("0::/user.slice/user-1000.slice/session-2.scope\n", ""),
+        ("12:memory:/docker/abc\n0::/init.scope\n", ""),
+    ],
+)
+def test_a_pod_is_read_from_the_cgroup(tmp_path: Path, cgroup: str, pod: str) -> None:
+    (tmp_path / "77").mkdir()
+    (tmp_path / "77" / "cgroup").write_text(cgroup)
+    assert pod_of(77, tmp_path) == pod
+
+
+def test_a_process_that_is_gone_is_in_no_pod(tmp_path: Path) -> None:
+    assert pod_of(1, tmp_path) == ""
+
+
+def test_root_the_own_user_and_the_group_may_control_but_nobody_in_a_pod() -> None:
+    rights = Rights(gid=4242)
+    assert rights.may_control(Peer(os.getpid(), 0, 0))
+    assert rights.may_control(Peer(os.getpid(), os.getuid(), 7))
+    assert rights.may_control(Peer(os.getpid(), 1234, 4242))
+    assert not rights.may_control(Peer(os.getpid(), 1234, 1234))
+    assert not rights.may_control(Peer(os.getpid(), 0, 0, POD))
+    assert not rights.may_control(Peer(0, 0, 0))
+
+
+def test_a_daemon_in_a_pod_is_controlled_from_that_pod_and_from_the_host() -> None:
+    rights = Rights(own_pod=POD)
+    assert rights.may_control(Peer(os.getpid(), 0, 0))
+    assert rights.may_control(Peer(os.getpid(), 0, 0, POD))
+    assert not rights.may_control(Peer(os.getpid(), 0, 0, "another"))
+
+
+def test_a_process_is_told_from_a_later_one_with_its_pid() -> None:
+    assert start_ticks(os.getpid()) > 0
+    assert start_ticks(2**22 + 1) == 0

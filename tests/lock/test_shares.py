@@ -1,0 +1,178 @@
+"""Weights, limits, priorities and gangs: what clients receive over a stretch of virtual time."""
+
+import pytest
+
+from baton.lock import events as ev
+from baton.lock.events import Mode, Priority, Terms
+from baton.lock.settings import Settings
+from tests.lock.busy import GIB, Machine
+
+MODES = [Mode.SERIAL, Mode.CONCURRENT]
+
+
+def machine(mode: Mode = Mode.SERIAL, quantum_s: float | None = 1.0, cards: int = 1) -> Machine:
+    return Machine(Settings(mode=mode, quantum_s=quantum_s), cards)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("quantum_s", [0.02, 1.0, 30.0])
+def test_weights_divide_the_time(mode: Mode, quantum_s: float) -> None:
+    m = machine(mode, quantum_s)
+    for weight in (1, 2, 3):
+        m.add(Terms(weight=weight))
+    m.run(max(400 * quantum_s, 100))
+    assert m.shares() == pytest.approx([100 / 6, 100 / 3, 50], abs=2)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("quantum_s", [0.02, 1.0, 30.0, None])
+@pytest.mark.parametrize("percents", [(30, 70), (10, 90), (30, 60), (25,), (50,), (75,)])
+def test_limits_are_kept_and_given(mode: Mode, quantum_s: float | None, percents: tuple[int, ...]) -> None:
+    m = machine(mode, quantum_s)
+    for percent in percents:
+        m.add(Terms(cores_percent=percent), memory_bytes=4 * GIB)
+    m.run(300)
+    assert m.shares() == pytest.approx(percents, abs=2)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_limit_holds_beside_a_client_without_one(mode: Mode) -> None:
+    m = machine(mode, 30.0)
+    m.add(Terms(cores_percent=30), memory_bytes=4 * GIB)
+    m.add(memory_bytes=4 * GIB)
+    m.run(300)
+    assert m.shares() == pytest.approx([30, 70], abs=2)
+
+
+def test_limits_above_the_fair_share_do_not_bind() -> None:
+    m = machine()
+    for percent in (25, 50, 75):
+        m.add(Terms(cores_percent=percent))
+    m.run(600)
+    assert m.shares() == pytest.approx([25, 37.5, 37.5], abs=2)
+
+
+def test_an_overrun_is_taken_off_the_next_window() -> None:
+    m = machine()
+    m.add(Terms(cores_percent=20), release_s=0.5)
+    m.run(600)
+    assert m.shares()[0] <= 21
+
+
+def test_nobody_is_dropped_while_nobody_waits() -> None:
+    m = machine()
+    alone = m.add()
+    m.run(1000)
+    assert alone.grants == 1
+    assert m.core.clients[alone.id].ledger.drops == 0
+
+
+def test_time_alone_gives_no_credit_to_a_newcomer_nor_debt_to_the_old() -> None:
+    m = machine()
+    first = m.add()
+    m.run(1000)
+    second = m.add()
+    before_s = first.received_s
+    m.run(100)
+    assert first.received_s - before_s == pytest.approx(50, abs=2)
+    assert second.received_s == pytest.approx(50, abs=2)
+
+
+def test_a_higher_priority_goes_first_and_the_lower_is_still_served() -> None:
+    m = machine()
+    high = m.add(Terms(priority=Priority.HIGH))
+    low = m.add(Terms(priority=Priority.LOW))
+    m.run(2000)
+    assert high.received_s > 5 * low.received_s
+    patience_s = 2 * 1.0 * (1 + (4 + 0.25) / 0.25)
+    assert low.grants > 20
+    assert max(low.waits) <= patience_s + 2
+
+
+def test_a_high_priority_arrival_does_not_wait_out_the_quantum() -> None:
+    m = machine(quantum_s=100.0)
+    m.add()
+    m.run(20)
+    high = m.add(Terms(priority=Priority.HIGH))
+    m.run(20)
+    assert high.grants == 1
+    assert high.waits[0] < 1
+
+
+def test_bursts_leave_the_card_to_others() -> None:
+    m = machine(quantum_s=10.0)
+    bursty = m.add(burst_s=1.0, pause_s=1.0)
+    busy = m.add()
+    m.run(500)
+    assert busy.received_s + bursty.received_s == pytest.approx(500, rel=0.01)
+
+
+@pytest.mark.parametrize("weights", [(1, 1), (1, 3)])
+def test_a_gang_gets_its_share_on_every_card_and_singles_theirs(weights: tuple[int, int]) -> None:
+    m = machine(cards=2)
+    gang = m.add_gang([0, 1], Terms(weight=weights[0]))
+    singles = [m.add(Terms(weight=weights[1]), card=n) for n in (0, 1)]
+    m.run(1000)
+    fair = 1000 * weights[0] / sum(weights)
+    for member in gang:
+        assert member.received_s == pytest.approx(fair, rel=0.15)
+    for single in singles:
+        assert single.received_s == pytest.approx(1000 - fair, rel=0.15)
+
+
+def test_a_gang_with_a_free_second_card_takes_no_more_of_the_first() -> None:
+    m = machine(cards=2)
+    gang = m.add_gang([0, 1])
+    single = m.add(card=0)
+    m.run(1000)
+    assert single.received_s == pytest.approx(500, rel=0.1)
+    assert gang[1].received_s == pytest.approx(500, rel=0.1)
+
+
+def test_gangs_that_overlap_in_a_circle_all_run() -> None:
+    m = machine(cards=3)
+    members = [m.add_gang(pair) for pair in ([0, 1], [1, 2], [2, 0])]
+    for card in range(3):
+        m.add(card=card)
+    m.run(600)
+    for gang in members:
+        assert all(member.grants > 20 for member in gang)
+        assert max(gang[0].waits) < 30
+
+
+def test_a_client_of_one_card_and_a_gang_of_two_never_share_it() -> None:
+    """`Machine` fails on the grant that would break this."""
+    m = machine(cards=2)
+    m.add_gang([0, 1])
+    single = m.add(card=0)
+    m.run(100)
+    assert single.grants > 5
+
+
+def test_a_parked_client_gets_no_turn_until_it_is_unparked() -> None:
+    m = machine()
+    parked, other = m.add(), m.add()
+    m.run(10)
+    m.feed(ev.Parked(parked.id, True))
+    m.run(1)
+    before_s = parked.received_s
+    m.run(50)
+    assert parked.received_s - before_s < 0.01
+    assert other.received_s > 50
+    m.feed(ev.Parked(parked.id, False))
+    m.run(50)
+    assert parked.received_s - before_s == pytest.approx(25, abs=2)
+
+
+def test_accounts_agree_with_what_workers_saw_and_the_fairness_error_is_small() -> None:
+    m = machine()
+    for weight in (1, 2, 3):
+        m.add(Terms(weight=weight))
+    m.run(600)
+    m.core.advance(m.now_s)
+    for worker in m.workers.values():
+        ledger = m.core.clients[worker.id].ledger
+        assert ledger.received_s == pytest.approx(worker.received_s, abs=0.01)
+        assert ledger.entitled_s == pytest.approx(worker.received_s, rel=0.02)
+        # The last wait is still going on, or was not long.
+        assert ledger.waited_s == pytest.approx(sum(worker.waits), abs=5)
