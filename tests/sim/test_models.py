@@ -14,7 +14,7 @@ from baton.sim.metrics import (
     utilisation_until,
 )
 from baton.sim.policies import FIRST_LEVEL_GPU_S, LEVEL_GROWTH, level_of, next_level
-from baton.sim.prediction import FIRST_GUESS_S, History, corrected
+from baton.sim.prediction import FIRST_GUESS_S, TraceHistory, corrected
 from baton.sim.sharing import Resident, SharingModel, interference
 from baton.sim.workload import TraceJob
 
@@ -62,14 +62,22 @@ def job(
 
 
 def test_a_guess_is_the_mean_of_the_last_two_of_the_family() -> None:
-    history = History()
+    history = TraceHistory()
     assert history.predict(job("a", 1)) == FIRST_GUESS_S
     for duration_s in (1000, 10, 30):
         history.observe(job("a", duration_s), duration_s)
     assert history.predict(job("b", 1)) == 20
     assert history.predict(job("b", 1, family="other")) == 20, "falls back to the tenant"
-    history.observe(job("c", 500, tenant="u"), 500)
-    assert history.predict(job("d", 1, tenant="v")) == (30 + 500) / 2, "falls back to everything"
+    assert history.predict(job("d", 1, tenant="v")) == FIRST_GUESS_S, "another tenant's jobs say nothing"
+
+
+def test_numbered_families_are_apart_and_numbered_names_are_not() -> None:
+    history = TraceHistory()
+    history.observe(job("a", 10, family="f-1"), 10)
+    history.observe(job("a", 1000, family="f-2"), 1000)
+    assert (history.predict(job("b", 1, family="f-1")), history.predict(job("b", 1, family="f-2"))) == (10, 1000)
+    history.observe(job("train-7", 50, family=""), 50)
+    assert history.predict(job("train-8", 1, family="")) == 50
 
 
 def test_a_guess_that_was_outlived_is_doubled() -> None:

@@ -45,8 +45,8 @@ _PLACEMENT = """
 """
 
 
-# A job that has waited this long goes first and reserves nodes, so that no order starves anybody. Shorter is dear: on a
-# cluster that is always full, ever more long jobs pass the short ones until only first come, first served is left.
+# The first job that has waited this long reserves nodes, or goes before all levels, so that no order starves anybody.
+# One at a time: to promote all of them at once turns a full cluster into first come, first served.
 PATIENCE_S = 14 * 86_400
 
 
@@ -55,8 +55,8 @@ def _ordered(actions: str, *plugins: str) -> str:
     return f'actions: "{actions}"\ntiers:\n- plugins:\n{lines}{_PLACEMENT}'
 
 
-def _job_order(policy: str, promote_after_s: float) -> str:
-    arguments = f"job-order.policy: {policy}, job-order.promote-after: {promote_after_s}"
+def _job_order(policy: str) -> str:
+    arguments = f"job-order.policy: {policy}, job-order.promote-after: 0"
     return f"{{name: job-order, arguments: {{{arguments}}}}}"
 
 
@@ -85,12 +85,12 @@ POLICIES: dict[str, Policy] = {
         ),
         Policy(
             name="sjf",
-            configuration=_ordered("allocate", _job_order("sjf", 0), _GANG),
+            configuration=_ordered("allocate", _job_order("sjf"), _GANG),
             foresight=Foresight.PERFECT,
         ),
         Policy(
             name="sjf-predicted",
-            configuration=_ordered("allocate", _job_order("sjf", PATIENCE_S), _GANG, _backfill(PATIENCE_S)),
+            configuration=_ordered("allocate", _job_order("sjf"), _GANG, _backfill(PATIENCE_S)),
             foresight=Foresight.PREDICTED,
             patience_s=PATIENCE_S,
         ),

@@ -1,19 +1,17 @@
-"""Durations guessed from history, for policies that put short jobs first without being told how long they are.
+"""What a policy may know of a job's duration: nothing, the truth, or a guess from history.
 
-The predictor is the simplest that is known to work (Tsafrir et al., TPDS'07): the mean of the last two durations of the
-same family. A family is what a trace can tell of recurrence: user or queue, name, size. A family without history falls
-back to its tenant, then to everything seen so far. A guess that a job has outlived is doubled until it is ahead again,
-and it is only ever used for planning: no job is stopped for it.
+Guesses come from the engine's own history of durations, the one that a live scheduler would keep. A trace's family
+stands in for the job's name, which in a live cluster says what recurs. A job of which nothing like it has run yet is
+taken to run for an hour, and a guess that a job has outlived is doubled until it is ahead again.
 """
 
-from collections import defaultdict, deque
-from collections.abc import Hashable
 from enum import StrEnum
 
+from baton.engine.history import DurationHistory
+from baton.engine.objects import GroupKey
 from baton.sim.workload import TraceJob
 
 FIRST_GUESS_S = 3600.0
-_RECENT = 2
 
 
 class Foresight(StrEnum):
@@ -24,28 +22,25 @@ class Foresight(StrEnum):
     PREDICTED = "predicted"
 
 
-class History:
-    """The durations of finished jobs."""
+class TraceHistory:
+    """The engine's history, asked about jobs of a trace."""
 
     def __init__(self) -> None:
-        self._recent: defaultdict[Hashable, deque[float]] = defaultdict(lambda: deque(maxlen=_RECENT))
+        self._history = DurationHistory()
 
     def observe(self, job: TraceJob, duration_s: float) -> None:
         """A job ended after running for this long."""
-        for key in self._keys(job):
-            self._recent[key].append(duration_s)
+        self._history.finished(self._name(job), job.total_milli, duration_s)
 
     def predict(self, job: TraceJob) -> float:
         """How long the job is expected to run, from its start."""
-        for key in self._keys(job):
-            if recent := self._recent.get(key):
-                return sum(recent) / len(recent)
-        return FIRST_GUESS_S
+        predicted_s = self._history.predict_s(self._name(job), job.total_milli)
+        return FIRST_GUESS_S if predicted_s is None else predicted_s
 
     @staticmethod
-    def _keys(job: TraceJob) -> tuple[Hashable, ...]:
-        family = job.family or job.name.rstrip("0123456789-")
-        return ("family", job.tenant, family, job.total_milli), ("tenant", job.tenant), "all"
+    def _name(job: TraceJob) -> GroupKey:
+        # The dot ends the name, so that the history does not take the number of a family for that of a run.
+        return GroupKey(f"{job.tenant}/{job.family}." if job.family else f"{job.tenant}/{job.name}")
 
 
 def corrected(guess_s: float, ran_s: float) -> float:

@@ -34,7 +34,7 @@ from baton.sim.feasibility import EmptyCluster
 from baton.sim.lines import Place, WaitingLines
 from baton.sim.metrics import Moment, Outcome, Summary, summarise
 from baton.sim.policies import Policy, level_of, next_level
-from baton.sim.prediction import Foresight, History, corrected
+from baton.sim.prediction import Foresight, TraceHistory, corrected
 from baton.sim.sharing import Resident, SharingModel
 from baton.sim.translation import engine_group, engine_pods, running_pod
 from baton.sim.workload import TraceJob
@@ -151,7 +151,7 @@ class Replay:
             slots_per_card=settings.slots_per_card,
         )
         self.engine = Engine(configured(policy.configuration, where=policy.name))
-        self.history = History()
+        self.history = TraceHistory()
         self.now_s = 0.0
         self.cycles = 0
         self.node_failures = 0
