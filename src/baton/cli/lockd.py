@@ -95,8 +95,6 @@ def _telemetry(given: "list[CardInfo]") -> "Telemetry":
     try:
         source = NvmlSource()
     except UnavailableError as error:
-        structlog.get_logger().warning(
-            "no telemetry: sizes and thrashing are judged by what clients say", why=str(error)
-        )
+        structlog.get_logger().debug("no telemetry", why=str(error))
         return NoTelemetry()
     return GpuTelemetry(source)

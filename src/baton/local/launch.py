@@ -94,15 +94,26 @@ class Launch:
 
     def run(self, environment: Mapping[str, str]) -> int:
         """Run the program to its end and return its exit code as a shell would."""
+        early: list[int] = []
+        process: subprocess.Popen[bytes] | None = None
+
+        def forward(number: int, _: object) -> None:
+            if process is None:
+                early.append(number)
+            else:
+                process.send_signal(number)
+
+        # Before the program starts, so that no signal finds us without them. The terminal sends an interrupt to the
+        # program as well; whether it ends the program is the program's business.
+        kept = {number: signal.signal(number, forward) for number in _FORWARDED}
+        kept[signal.SIGINT] = signal.signal(signal.SIGINT, lambda _number, _frame: None)
         try:
             process = subprocess.Popen(self.command, env=dict(environment))
+            for number in early:
+                process.send_signal(number)
+            code = process.wait()
         except OSError as error:
             raise NotRunnableError(self.command[0], error) from None
-        kept = {number: signal.signal(number, lambda n, _: process.send_signal(n)) for number in _FORWARDED}
-        # The terminal sends an interrupt to the program as well; whether it ends the program is the program's business.
-        kept[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
-            code = process.wait()
         finally:
             for number, handler in kept.items():
                 signal.signal(number, handler)
