@@ -31,9 +31,9 @@ class Entry(NamedTuple):
 
 _SHARE = "Sharing GPUs on this machine"
 _CLUSTER = "On Kubernetes"
+_STUDY = "Planning a cluster"
 _SIMULATED = "Without a GPU"
 _ABOUT = "About this installation"
-_STUDY = "Study"
 
 COMMANDS: dict[str, Entry] = {
     "run": Entry("baton.cli.run", "Run a program that shares GPUs with the others on this machine.", _SHARE),
@@ -41,10 +41,10 @@ COMMANDS: dict[str, Entry] = {
     "lock": Entry("baton.cli.lock", "Show and steer who runs on the GPUs of this machine.", _SHARE),
     "lockd": Entry("baton.cli.lockd", "Run the lock daemon, which decides who may run on a GPU now.", _SHARE),
     "agent": Entry("baton.cli.agent", "Run the node agent, which gives containers their GPUs.", _CLUSTER),
+    "sim": Entry("baton.cli.sim", "Run the scheduler on a trace and see what a policy would have done.", _STUDY),
     "demo": Entry("baton.cli.demo", "See it work: the same jobs serially, unmanaged and with Baton.", _SIMULATED),
     "simgpu": Entry("baton.cli.simgpu", "Simulated GPUs: start, look at, break, stop.", _SIMULATED),
     "doctor": Entry("baton.cli.doctor", "Check this machine for all that Baton needs, with remedies.", _ABOUT),
-    "sim": Entry("baton.cli.sim", "Run the scheduler on a trace and see what a policy would have done.", _STUDY),
     "version": Entry("baton.cli.version", "Show the version of Baton and of its native libraries.", _ABOUT),
 }
 
