@@ -130,8 +130,13 @@ class LockDaemon:
             self._recall(record)
         if records is not None or not earlier:
             self._journal.write(list(self._records.values()))
-        # The socket for workloads comes last: who can register can already be controlled, and who waits for
-        # a daemon to start need not wait for two things.
+        if self.metrics_port is not None:
+            from baton.lock.metrics import LockMetrics, serve
+
+            self.metrics = LockMetrics(self.status, self.counts)
+            self._runner = await serve(self.metrics, port=self.metrics_port)
+        # The socket for workloads comes last: who can register can already be controlled and watched, and who waits
+        # for a daemon to start need not wait for several things.
         try:
             self._listeners.append(control_listener(self.paths.control, self, 0o660, self._loop))
             if self.rights.gid is not None:
@@ -143,11 +148,6 @@ class LockDaemon:
             self._listeners.append(main)
         except OSError as error:
             raise self._unusable(error) from error
-        if self.metrics_port is not None:
-            from baton.lock.metrics import LockMetrics, serve
-
-            self.metrics = LockMetrics(self.status, self.counts)
-            self._runner = await serve(self.metrics, port=self.metrics_port)
         self._tasks.append(self._loop.create_task(self._keep_snapshots()))
         self._tasks.append(self._loop.create_task(self._sample()))
         log.info("ready", socket=str(self.paths.sockets / "scheduler.sock"), gpus=len(self.core.cards), pid=os.getpid())
