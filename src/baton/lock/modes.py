@@ -51,7 +51,8 @@ def observe_report(card: Card, client: Client, launches: int, sync_s: float, set
     per_launch_s = sync_s / launches
     if len(card.holders) <= 1:
         turn = client.turn
-        if turn is not None and turn.paging and client.solo_sync_s is not None:
+        # Where the link's counters are known they tell what a turn paged; a report may still be about the turn before.
+        if turn is not None and turn.paging and client.solo_sync_s is not None and card.pcie_bytes is None:
             excess_s = sync_s - launches * client.solo_sync_s
             if per_launch_s > 2 * client.solo_sync_s:
                 turn.excess_sync_s += excess_s
