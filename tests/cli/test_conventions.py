@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -81,3 +82,22 @@ def test_help_imports_no_command() -> None:
         *(entry.module for entry in COMMANDS.values()),
     }
     assert not loaded & heavy
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("", {"run", "lock", "doctor"}),
+        ("lock ", {"status", "set", "park", "unpark"}),
+        ("doctor --", {"--output", "--quiet"}),
+    ],
+)
+def test_the_shell_completes_commands_and_options(typed: str, offered: set[str]) -> None:
+    words = f"baton {typed}"
+    shown = subprocess.run(
+        [Path(sys.executable).with_name("baton")],
+        capture_output=True,
+        text=True,
+        env={"_BATON_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))},
+    )
+    assert offered <= set(shown.stdout.split())
