@@ -92,7 +92,7 @@ def test_an_idle_holder_gives_the_lock_back_and_asks_again(workloads: Workloads,
 
 
 def test_idleness_begins_when_the_gpu_has_nothing_left_to_do(workloads: Workloads, daemon: Daemon) -> None:
-    """A program that waits for a long kernel calls nothing meanwhile; it keeps its turn, and a full idle time beyond."""
+    """A program that waits for a long kernel calls nothing meanwhile; it keeps its turn for a full idle time beyond."""
     work = workloads.python("use(); launch(); say('launched'); told()", PROBE_KERNEL_US="700000")
     client = daemon.client()
     client.greet(idle_ms=100)
