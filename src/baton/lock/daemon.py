@@ -104,6 +104,7 @@ class LockDaemon:
         self._lock_fd = -1
         self._tasks: list[asyncio.Task[None]] = []
         self.stopping = asyncio.Event()
+        self._contention = asyncio.Event()
 
     async def start(self) -> None:
         """Take over the directory, remember, listen."""
@@ -213,6 +214,8 @@ class LockDaemon:
                 self._handle(self._queue.popleft())
         finally:
             self._busy = False
+        if isinstance(event, ev.Requested) and any(len(card.active) > 1 for card in self.core.cards.values()):
+            self._contention.set()
         self._arm()
 
     def _handle(self, event: Event) -> None:
@@ -404,7 +407,13 @@ class LockDaemon:
             cards = self.core.cards.values()
             contended = any(len(card.active) > 1 for card in cards)
             shortest_s = min([_SAMPLE_BUSY_S, *(max(card.quantum_s / 10, 0.01) for card in cards)])
-            await asyncio.sleep(shortest_s if contended else _SAMPLE_IDLE_S)
+            if contended:
+                await asyncio.sleep(shortest_s)
+                continue
+            # The first switch after a quiet time is worth seeing: it tells what a switch costs.
+            self._contention.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._contention.wait(), _SAMPLE_IDLE_S)
 
     def card_named(self, raw: bytes | None) -> CardId | None:
         """The card a client means: the one it names, else the first; made on demand where no inventory is known."""

@@ -48,7 +48,8 @@ def expected_cost_s(card: Card, settings: Settings) -> float | None:
             largest = size
     if card.capacity_bytes and total <= card.capacity_bytes * settings.full_above:
         return card.release_s
-    return card.release_s + largest / link_rate(card, settings)
+    # As much has to go out as comes in, and both share the link.
+    return card.release_s + 2 * largest / link_rate(card, settings)
 
 
 def refresh(card: Card, settings: Settings) -> None:
