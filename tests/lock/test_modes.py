@@ -10,7 +10,7 @@ from baton.lock.state import Phase
 from tests.lock.busy import GIB, Machine
 
 CARD = CardId("GPU-0")
-LINK = 6.0e9
+LINK = 12.0e9
 
 
 def one_card(*sizes_gib: float | None, settings: Settings = Settings()) -> tuple[LockCore, list[ClientId]]:
@@ -161,7 +161,7 @@ def test_the_penalty_ends_and_doubles() -> None:
 
 def test_the_quantum_follows_the_sizes_before_anything_is_measured() -> None:
     core, _ = one_card(15.3, 15.3)
-    expected_s = 15.3 * GIB / LINK / core.settings.switch_share
+    expected_s = 2 * 15.3 * GIB / LINK / core.settings.switch_share  # out and in
     assert core.cards[CARD].quantum_s == pytest.approx(expected_s, rel=0.01)
     assert core.cards[CARD].quantum_s > 100  # what the published two-job case needs to beat running serially
 
