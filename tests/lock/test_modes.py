@@ -201,6 +201,6 @@ def test_the_quantum_follows_what_switches_are_seen_to_cost() -> None:
 
 def test_idle_clients_let_go_after_about_what_coming_back_costs() -> None:
     core, _ = one_card(15.3, 15.3)
-    assert core.cards[CARD].idle_s == pytest.approx(15.3 * GIB / LINK, rel=0.01)
+    assert core.cards[CARD].idle_s == pytest.approx(2 * 15.3 * GIB / LINK, rel=0.01)
     core, _ = one_card(1, 1)
     assert core.cards[CARD].idle_s == core.settings.min_idle_s
