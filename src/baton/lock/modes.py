@@ -73,8 +73,11 @@ def thrashes(card: Card, settings: Settings) -> bool:
         return False
     slow = sum(client.slow_reports >= settings.thrash_samples for client in card.holders.values())
     if card.pcie_bytes is None:
-        # One slow client may simply have reached heavier kernels; all of them at once have not.
-        return slow >= 2 and slow * 2 > len(card.holders)
+        # One slow client may simply have reached heavier kernels; all of them at once have not, and neither has one
+        # whose work slowed down beside a newcomer that never ran alone.
+        known = sum(client.solo_sync_s is not None for client in card.holders.values())
+        beside_newcomer = slow > 0 and slow == known < len(card.holders)
+        return beside_newcomer or (slow >= 2 and slow * 2 > len(card.holders))
     judged = any(client.solo_sync_s is not None for client in card.holders.values())
     return card.thrash_count >= settings.thrash_samples and (slow > 0 or not judged)
 
