@@ -2,8 +2,8 @@
 
 The jobs are those of the calibration (`simgpu_calibration`): small ones fit into the card together, big ones do not;
 50 and 90 say which part of their time is GPU time. Here they are programs of their own under the real hook and the real
-daemon, which knows nothing of them and measures what a switch costs. The settings are not quite the defaults: the hook's
-window and the shortest idle time shrink with the time scale (`baton.local.scenarios`).
+daemon, which knows nothing of them and measures what a switch costs. The settings are not quite the defaults: the
+hook's window and the shortest idle time shrink with the time scale (`baton.local.scenarios`).
 """
 
 import asyncio
