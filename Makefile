@@ -8,7 +8,7 @@ TESTS ?= tests
 PYTEST_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench docs clean native lock format
+.PHONY: help setup demo test lint bench docs clean native lock format manifests
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ bench: setup ## Side-by-side measurements, each a ratio against a named baseline
 
 docs: $(VENV)/.ready ## The documentation as a site in ./site
 	$(BIN)/zensical build --clean
+
+manifests: $(VENV)/.ready ## Write deploy/crds/crds.yaml anew from its source in baton.kube.crds
+	$(BIN)/baton install --crds --print > deploy/crds/crds.yaml
 
 native: $(VENV)/.ready ## Compile the C libraries
 	@$(BIN)/python native/build.py > /dev/null
