@@ -72,6 +72,8 @@ def test_indexes_and_subscribers_always_agree_with_the_objects(steps: list[tuple
 
     things.subscribe(follow)
     for version, (what, name, node, uid) in enumerate(steps):
+        if version == len(steps) // 2:
+            things.add_index("late", lambda item: [item.node] if item.node else [])
         if what == "put":
             things.put(thing(name, version, node=node, uid=uid))
         elif what == "remove":
@@ -84,3 +86,5 @@ def test_indexes_and_subscribers_always_agree_with_the_objects(steps: list[tuple
         assert sorted(t.metadata.name for t in things.by_index("node", node)) == sorted(
             t.metadata.name for t in mirror.values() if t.node == node
         )
+        if steps:
+            assert things.by_index("late", node) == things.by_index("node", node)

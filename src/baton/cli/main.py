@@ -42,6 +42,7 @@ COMMANDS: dict[str, Entry] = {
     "lockd": Entry("baton.cli.lockd", "Run the lock daemon, which decides who may run on a GPU now.", _SHARE),
     "agent": Entry("baton.cli.agent", "Run the node agent, which gives containers their GPUs.", _CLUSTER),
     "install": Entry("baton.cli.install", "Install Baton in a cluster, or bring it up to date.", _CLUSTER),
+    "controller": Entry("baton.cli.controller", "Run the controllers behind Volcano's objects.", _CLUSTER),
     "sim": Entry("baton.cli.sim", "Run the scheduler on a trace and see what a policy would have done.", _STUDY),
     "demo": Entry("baton.cli.demo", "See it work: the same jobs serially, unmanaged and with Baton.", _SIMULATED),
     "simgpu": Entry("baton.cli.simgpu", "Simulated GPUs: start, look at, break, stop.", _SIMULATED),

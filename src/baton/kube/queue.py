@@ -10,6 +10,8 @@ from typing import Generic, TypeVar
 
 import structlog
 
+from baton.errors import BatonError
+
 _LOG = structlog.get_logger("baton.kube")
 
 K = TypeVar("K", bound=Hashable)
@@ -74,7 +76,11 @@ class WorkQueue(Generic[K]):
             except Exception as error:  # one bad object must not stop the work on all others
                 failures = self._failures[key] = self._failures.get(key, 0) + 1
                 pause_s = min(self._longest_pause_s, self._first_pause_s * 2 ** (failures - 1))
-                _LOG.warning("work failed", key=str(key), error=str(error) or type(error).__name__, pause_s=pause_s)
+                said = str(error) or type(error).__name__
+                if isinstance(error, BatonError | TimeoutError):
+                    _LOG.warning("work failed", key=str(key), error=said, pause_s=pause_s)
+                else:
+                    _LOG.exception("a defect; the work will be tried again", key=str(key), pause_s=pause_s)
                 self._done(key)
                 self.add_after(key, pause_s)
             else:

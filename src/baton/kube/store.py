@@ -73,6 +73,16 @@ class Store(Generic[T]):
         """The objects whose index holds the value, in the order in which they came."""
         return [self._items[key] for key in self._entries[index].get(value, ())]
 
+    def add_index(self, name: str, index: Index[T]) -> None:
+        """Index everything that is here and that will come; a name that is taken keeps its index."""
+        if name in self._indexes:
+            return
+        self._indexes[name] = index
+        entries = self._entries[name] = {}
+        for key, item in self._items.items():
+            for value in index(item):
+                entries.setdefault(value, {})[key] = None
+
     def subscribe(self, subscriber: Subscriber[T]) -> None:
         """Call `subscriber` for everything that is here now, as additions, and then for every change."""
         self._subscribers.append(subscriber)

@@ -1,0 +1,68 @@
+"""Stores that several parts of one program share: one list and one watch per kind of object, however many ask for it.
+
+Each part asks through a `Scope` of its own, which remembers what it asked for: a part waits only for the kinds that it
+reads, so that a kind whose CRD is not installed stops nobody who does not need it.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from baton.kube.client import Client, Resource
+from baton.kube.reflector import Reflector
+from baton.kube.store import Index, Store
+
+K = TypeVar("K", bound=Any)
+
+
+class Informers:
+    """The stores of one program, kept up to date while `run()` runs; ask for all of them before."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._reflectors: dict[str, Reflector[Any]] = {}
+
+    def scope(self) -> "Scope":
+        """What one part of the program will read."""
+        return Scope(self)
+
+    async def run(self) -> None:
+        """List and watch everything that was asked for, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for name, reflector in self._reflectors.items():
+                group.create_task(reflector.run(), name=f"watch {name}")
+
+    def waiting(self) -> list[str]:
+        """The kinds whose first list is not in yet."""
+        return [name for name, reflector in self._reflectors.items() if not reflector.synced.is_set()]
+
+    def reflector(self, resource: Resource[K]) -> Reflector[K]:
+        """The one reflector of a kind."""
+        name = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
+        found = self._reflectors.get(name)
+        if found is None:
+            found = self._reflectors[name] = Reflector(self._client, resource, Store[K]())
+        elif found.resource.kind is not resource.kind:
+            raise ValueError(f"{name} is read as {found.resource.kind.__name__} and as {resource.kind.__name__}")
+        return found
+
+
+class Scope:
+    """The stores that one part of the program asked for."""
+
+    def __init__(self, informers: Informers) -> None:
+        self._informers = informers
+        self._asked: list[Reflector[Any]] = []
+
+    def store(self, resource: Resource[K], indexes: Mapping[str, Index[K]] | None = None) -> Store[K]:
+        """The shared store of a kind; an index is made once, by the first who names it."""
+        reflector = self._informers.reflector(resource)
+        self._asked.append(reflector)
+        for name, index in (indexes or {}).items():
+            reflector.store.add_index(name, index)
+        return reflector.store
+
+    async def synced(self) -> None:
+        """Wait until the first list of everything asked for is in."""
+        for reflector in self._asked:
+            await reflector.synced.wait()

@@ -1,0 +1,1 @@
+"""What a program tells about itself: health, readiness, metrics."""
