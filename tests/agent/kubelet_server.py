@@ -3,7 +3,8 @@
 It answers Register by dialling back and asking for the options, opens ListAndWatch once and never again, reads at most
 4 MiB, deletes every socket when it starts, and, when an old stream ends, disconnects whatever client the resource has
 by then. Pods are admitted one at a time with devices picked as kubelet picks them (`Chooser`); answers are kept and
-replayed. `plugins_registry` and PodResources are served as well.
+replayed. `plugins_registry` and PodResources are served as well. Its calls have the deadlines of kubelet's: a call that
+meets a server on its way down may never be answered.
 """
 
 import asyncio
@@ -24,6 +25,9 @@ from baton.agent.slots import SlotId
 from tests.agent.fake_kubelet import Chooser, NotEnoughError
 
 _PREFIX = "/v1beta1.DevicePlugin/"
+_CONNECT_LIMIT_S = 10.0
+_INFO_LIMIT_S = 1.0
+_NOTIFY_LIMIT_S = 5.0
 
 
 class AdmissionError(Exception):
@@ -114,7 +118,7 @@ class Kubelet:
         await self.stop()
         await self.start()
 
-    async def until(self, condition: Callable[[], bool], limit_s: float = 20.0) -> None:
+    async def until(self, condition: Callable[[], bool], limit_s: float = 60.0) -> None:
         """Wait until something that kubelet knows is so."""
         async with asyncio.timeout(limit_s), self._changed:
             await self._changed.wait_for(condition)
@@ -215,7 +219,7 @@ class Kubelet:
     async def _connect(self, resource: str, endpoint: Path, context: Any) -> None:
         client = Client(endpoint)
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(_CONNECT_LIMIT_S):
                 options = await client.call("GetDevicePluginOptions", api.Empty(), api.DevicePluginOptions)
         except (grpc.aio.AioRpcError, TimeoutError) as error:
             await client.disconnect()
@@ -264,18 +268,23 @@ class Kubelet:
             await asyncio.gather(client.task, return_exceptions=True)
 
     async def _scan_registry(self) -> None:
-        known: dict[Path, tuple[int, int]] = {}
+        known: dict[Path, tuple[tuple[int, int], str]] = {}
         while True:
             found = {path: mark(path) for path in self.registry.iterdir() if path.suffix == ".sock"}
-            for path, seen in found.items():
-                if seen is not None and known.get(path) != seen:
+            for path, (seen, resource) in list(known.items()):
+                if found.get(path) != seen:
+                    # Again by name: whatever client the resource has by now.
+                    del known[path]
+                    if client := self.clients.pop(resource, None):
+                        await self._end(client)
+            for path, now in found.items():
+                if now is not None and path not in known:
                     # A socket that does not answer is asked again at the next look.
-                    with contextlib.suppress(grpc.aio.AioRpcError):
-                        await self._ask_registrar(path)
-                        known[path] = seen
+                    with contextlib.suppress(grpc.aio.AioRpcError, TimeoutError):
+                        known[path] = (now, await self._ask_registrar(path))
             await asyncio.sleep(0.05)
 
-    async def _ask_registrar(self, path: Path) -> None:
+    async def _ask_registrar(self, path: Path) -> str:
         async with grpc.aio.insecure_channel(
             f"unix:{path}", options=(("grpc.use_local_subchannel_pool", 1),)
         ) as channel:
@@ -283,7 +292,7 @@ class Kubelet:
                 "/pluginregistration.Registration/GetInfo",
                 request_serializer=registry.InfoRequest.SerializeToString,
                 response_deserializer=registry.PluginInfo.FromString,
-            )(registry.InfoRequest())
+            )(registry.InfoRequest(), timeout=_INFO_LIMIT_S)
             assert info.type == "DevicePlugin"
             assert list(info.supported_versions) == ["v1beta1"]
             await self._connect(info.name, Path(info.endpoint), None)
@@ -292,8 +301,13 @@ class Kubelet:
                 request_serializer=registry.RegistrationStatus.SerializeToString,
                 response_deserializer=registry.RegistrationStatusResponse.FromString,
             )
-            with contextlib.suppress(grpc.aio.AioRpcError):
-                await notify(registry.RegistrationStatus(plugin_registered=True))
+            try:
+                await notify(registry.RegistrationStatus(plugin_registered=True), timeout=_NOTIFY_LIMIT_S)
+            except grpc.aio.AioRpcError:
+                if client := self.clients.pop(info.name, None):
+                    await self._end(client)
+                raise
+        return str(info.name)
 
     async def _list_pods(self, _request: Any, _context: Any) -> pods.ListPodResourcesResponse:
         listed = []

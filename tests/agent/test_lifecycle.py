@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from baton.agent import lifecycle as life
@@ -30,6 +30,8 @@ class World:
         self.pending: list[life.Instruction] = []
         self.wake_at_s: float | None = None
         self.counter = 0
+        self.unasked = False
+        """In the registry: whether kubelet has seen our socket appear and is still to ask it. It sees it once."""
         self.told: list[str] = []
 
     def now_is(self, state: State) -> bool:
@@ -61,10 +63,12 @@ class World:
         self.send(life.SocketsSeen(self.kubelet, self.own))
 
     def start_kubelet(self) -> None:
-        """Kubelet wipes its directory, then serves; streams to the former one are dead."""
+        """Kubelet wipes its directory (not the registry), then serves; streams to the former one are dead."""
         self.stop_kubelet()
-        self.own = None
+        if self.life.mode is Mode.REGISTER:
+            self.own = None
         self.kubelet = (self.number(), 0)
+        self.unasked = self.own is not None
 
     def stop_kubelet(self) -> None:
         for stream in list(self.streams):
@@ -84,14 +88,15 @@ class World:
         match self.pending.pop(0):
             case life.StartServer(generation):
                 self.own = (self.number(), 1)
+                self.unasked = self.kubelet is not None and not mute
                 self.send(life.ServerUp(generation, self.own))
-                if self.life.mode is Mode.REGISTRY and self.kubelet is not None and not mute:
-                    self.found_in_registry(generation)
+                self.found_in_registry()
             case life.StopServer(generation):
                 for stream in [s for s, of in self.streams.items() if of == generation]:
                     self.cancel(stream)
                 self.servers.discard(generation)
                 self.own = None
+                self.unasked = False
                 self.send(life.ServerDown(generation))
             case life.Register(generation):
                 if self.kubelet is None or refuse:
@@ -112,8 +117,10 @@ class World:
         self.streams[stream] = generation
         self.send(life.StreamOpened(generation, stream))
 
-    def found_in_registry(self, generation: Generation) -> None:
-        if generation in self.servers:
+    def found_in_registry(self) -> None:
+        if self.life.mode is Mode.REGISTRY and self.unasked and self.servers:
+            self.unasked = False
+            (generation,) = self.servers
             self.send(life.Accepted(generation))
             self.open_stream(generation)
 
@@ -129,8 +136,7 @@ class World:
             self.look()
             while self.pending:
                 self.step()
-            if self.life.mode is Mode.REGISTRY and self.life.state is State.REGISTERING:
-                self.found_in_registry(self.life.generation)
+            self.found_in_registry()
             self.pass_time(1.0)
 
 
@@ -287,6 +293,33 @@ def test_in_the_registry_a_lost_stream_leads_to_a_new_socket_for_kubelet_to_find
     assert world.life.generation > generation
 
 
+def test_in_the_registry_a_socket_that_kubelet_does_not_ask_is_made_anew() -> None:
+    world = World(Mode.REGISTRY)
+    world.start_kubelet()
+    world.look()
+    world.step(mute=True)
+    assert world.now_is(State.REGISTERING)
+    world.pass_time(world.life.pace.found_limit_s)
+    assert world.told[-1] == "kubelet has not found our socket within 20 s"
+    world.settle()
+    assert world.life.registered
+
+
+def test_in_the_registry_a_kubelet_that_is_away_is_waited_for_without_a_new_socket() -> None:
+    world = World(Mode.REGISTRY)
+    world.look()
+    world.step()
+    for _ in range(5):
+        world.pass_time(world.life.pace.found_limit_s)
+        world.look()
+    assert world.now_is(State.REGISTERING)
+    assert world.life.generation == 1
+    world.start_kubelet()
+    world.settle()
+    assert world.life.registered
+    assert world.life.generation == 1
+
+
 MISFORTUNES: dict[str, Callable[[World], None]] = {
     "look": World.look,
     "step": World.step,
@@ -304,6 +337,7 @@ MISFORTUNES: dict[str, Callable[[World], None]] = {
 
 
 @pytest.mark.parametrize("mode", list(Mode))
+@example(course=["kubelet restarts", "look", "mute"], seed=0)
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     course=st.lists(st.sampled_from(sorted(MISFORTUNES)), max_size=60),

@@ -68,6 +68,9 @@ class Pace(msgspec.Struct, frozen=True):
     """A stream that lived this long ends the doubling."""
     stream_limit_s: float = 10.0
     """Kubelet opens its stream right after Register; without one for this long the registration was lost."""
+    found_limit_s: float = 20.0
+    """Kubelet looks into its plugin registry every second, and gives up on one attempt after 10 s; a socket that it has
+    not used for this long it has missed or put aside, and only a new one makes it look again."""
 
 
 class SocketsSeen(msgspec.Struct, frozen=True):
@@ -277,7 +280,11 @@ class PluginLife:
             return []
         self._own = event.own
         if self.mode is Mode.REGISTRY:
-            return self._become(State.REGISTERING, "waiting for kubelet to find our socket", now_s)
+            self._deadline_s = now_s + self.pace.found_limit_s
+            return [
+                *self._become(State.REGISTERING, "waiting for kubelet to find our socket", now_s),
+                WakeAt(self._deadline_s),
+            ]
         return [*self._become(State.REGISTERING, "asking kubelet", now_s), Register(self.generation)]
 
     def _accepted(self, now_s: float) -> list[Instruction]:
@@ -319,6 +326,13 @@ class PluginLife:
             return self._start(now_s)
         if self.state is State.REGISTERED:
             return self._take_down(f"kubelet opened no stream within {self.pace.stream_limit_s:g} s", now_s)
+        if self.state is State.REGISTERING and self._kubelet is not None:
+            reason = f"kubelet has not found our socket within {self.pace.found_limit_s:g} s"
+            return self._take_down(reason, now_s, at_once=True)
+        if self.state is State.REGISTERING:
+            # No kubelet, nobody to find us; one that starts looks at what is there.
+            self._deadline_s = now_s + self.pace.found_limit_s
+            return [WakeAt(self._deadline_s)]
         return []
 
     def _start(self, now_s: float) -> list[Instruction]:
