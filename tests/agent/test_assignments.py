@@ -5,8 +5,9 @@ from baton.agent import config as configuration
 from baton.agent.assignments import Container, NodePod, Quantities, settle
 from baton.agent.podresources import PodUid, Recorded
 from baton.agent.resources import Offer, plan
-from baton.agent.volcano import Share
 from baton.gpu.cards import Card, CardId, Vendor
+from baton.kube import card_annotations
+from baton.kube.card_annotations import Share
 
 A, B = CardId("GPU-a"), CardId("GPU-b")
 NUMBER = "volcano.sh/vgpu-number"
@@ -22,8 +23,8 @@ def offer(text: str = "kind: vgpu", memory_mib: int = 8000, name: str = NUMBER) 
 def pod(
     name: str, *counts: int, ids: str = "", ours: str = "", created: str = "2026-01-01T00:00:00Z", memory: int = 0
 ) -> NodePod:
-    annotations = {volcano.ASSIGNED: ids} if ids else {}
-    annotations |= {volcano.OUR_CARDS: ours} if ours else {}
+    annotations = {card_annotations.ASSIGNED: ids} if ids else {}
+    annotations |= {card_annotations.OUR_CARDS: ours} if ours else {}
     containers = tuple(
         Container(f"c{number}", Quantities({NUMBER: str(count), "volcano.sh/vgpu-memory": memory} if count else {}))
         for number, count in enumerate(counts)
@@ -38,16 +39,16 @@ def test_the_node_annotation_has_six_fields_per_card_and_ends_in_a_colon() -> No
 
 def test_assigned_shares_are_read_as_the_scheduler_writes_them() -> None:
     text = "GPU-a,NVIDIA,3000,50:GPU-b,NVIDIA,3000,50:;GPU-a,NVIDIA,2000,0:"
-    shares = volcano.assigned_shares(text)
+    shares = card_annotations.assigned_shares(text)
     assert shares == [[Share(A, 3000, 50), Share(B, 3000, 50)], [Share(A, 2000, 0)]]
-    assert volcano.assigned_text(shares) == text
-    assert volcano.assigned_shares("GPU-a[group2-3],NVIDIA,8,0:", 1024) == [[Share(A, 8192, 0)]]
-    assert volcano.assigned_shares("garbage;GPU-a,NVIDIA,x,0:") == [[], []]
+    assert card_annotations.assigned_text(shares) == text
+    assert card_annotations.assigned_shares("GPU-a[group2-3],NVIDIA,8,0:", 1024) == [[Share(A, 8192, 0)]]
+    assert card_annotations.assigned_shares("garbage;GPU-a,NVIDIA,x,0:") == [[], []]
 
 
 def test_our_own_annotation_names_containers() -> None:
-    assert volcano.our_cards("main=GPU-a,GPU-b;side=GPU-a") == {"main": [A, B], "side": [A]}
-    assert volcano.our_cards_text({"main": [A]}) == "main=GPU-a"
+    assert card_annotations.our_cards("main=GPU-a,GPU-b;side=GPU-a") == {"main": [A, B], "side": [A]}
+    assert card_annotations.our_cards_text({"main": [A]}) == "main=GPU-a"
 
 
 def test_the_lists_are_matched_to_requesting_containers_only() -> None:
@@ -73,7 +74,7 @@ def test_the_oldest_pod_without_slots_that_wants_this_many_is_answered_for() -> 
 def test_slots_of_other_resources_follow_our_own_annotation() -> None:
     plain = offer("", name="nvshare.com/gpu")
     found = NodePod(
-        PodUid("u"), "ml", "p", "", {volcano.OUR_CARDS: "main=GPU-b"},
+        PodUid("u"), "ml", "p", "", {card_annotations.OUR_CARDS: "main=GPU-b"},
         (Container("main", Quantities({"nvshare.com/gpu": "1"})),),
     )  # fmt: skip
     assert assignments.cards_for_next([found], [], plain, 1) == (B,)

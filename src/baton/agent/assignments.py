@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from baton.agent import volcano
 from baton.agent.config import Kind
 from baton.agent.podresources import PodUid, Recorded
 from baton.agent.resources import Offer
 from baton.agent.slots import card_of
-from baton.agent.volcano import Share
 from baton.gpu.cards import CardId
+from baton.kube import card_annotations
+from baton.kube.card_annotations import Share
 
 MEMORY_PERCENTAGE = "volcano.sh/vgpu-memory-percentage"
 
@@ -74,11 +74,11 @@ class NodePod(msgspec.Struct, frozen=True):
 def chosen_shares(pod: NodePod, container: str, offer: Offer) -> list[Share] | None:
     """The scheduler's cards for one container, with limits; None when it chose none."""
     names = [one.name for one in pod.requesting(offer.name)]
-    if offer.kind is Kind.VGPU and volcano.ASSIGNED in pod.annotations and container in names:
-        lists = volcano.assigned_shares(pod.annotations[volcano.ASSIGNED], offer.memory_unit_mib)
+    if offer.kind is Kind.VGPU and card_annotations.ASSIGNED in pod.annotations and container in names:
+        lists = card_annotations.assigned_shares(pod.annotations[card_annotations.ASSIGNED], offer.memory_unit_mib)
         position = names.index(container)
         return lists[position] if position < len(lists) else None
-    chosen = volcano.our_cards(pod.annotations.get(volcano.OUR_CARDS, "")).get(container)
+    chosen = card_annotations.our_cards(pod.annotations.get(card_annotations.OUR_CARDS, "")).get(container)
     return None if chosen is None else [Share(card) for card in chosen]
 
 

@@ -25,6 +25,8 @@ from baton.agent.podresources import PodUid, Recorded, owner_of, read_checkpoint
 from baton.agent.resources import Offer, Role
 from baton.errors import BatonError
 from baton.gpu.cards import CardId, Sample
+from baton.kube import card_annotations
+from baton.kube.card_annotations import LOAD, NODE_LOCK, NODE_LOCK_OWNER, OFFERED_CARDS, REGISTER
 from baton.kube.client import STRATEGIC_PATCH, Client, Resource
 from baton.kube.objects import Metadata, ObjectReference
 from baton.kube.recorder import Recorder
@@ -34,9 +36,6 @@ from baton.kube.store import Delta, Store
 _log = structlog.get_logger(__name__)
 
 CONDITION = "BatonGpusHealthy"
-LOAD = "baton.dev/load"
-NODE_LOCKS = ("hamivgpu",)
-"""Annotations by which a Volcano scheduler locks a node until the device plugin has allocated."""
 _UNKNOWN_POD_LIMIT_S = 0.1
 """How long a preference waits for a pod that kubelet knows of before we do."""
 _REPEAT_S = 60.0
@@ -167,27 +166,29 @@ class ClusterSide(Companion):
             self._event(_about_pod(pod), "CardsOverridden", sentence, warning=True)
         if settlement.mismatch:
             self._event(_about_pod(pod), "CardsDiffer", settlement.mismatch, warning=True)
-            given = {**volcano.our_cards(pod.annotations.get(volcano.ACTUAL_CARDS, ""))}
+            given = {**card_annotations.our_cards(pod.annotations.get(card_annotations.ACTUAL_CARDS, ""))}
             given[settlement.container] = list(settlement.given)
-            change[volcano.ACTUAL_CARDS] = volcano.our_cards_text(given)
-            if offer.kind is Kind.VGPU and volcano.ASSIGNED in pod.annotations:
+            change[card_annotations.ACTUAL_CARDS] = card_annotations.our_cards_text(given)
+            if offer.kind is Kind.VGPU and card_annotations.ASSIGNED in pod.annotations:
                 # The scheduler rebuilds its books from this annotation; it must say what is true.
-                lists: list[Any] = volcano.assigned_shares(pod.annotations[volcano.ASSIGNED], offer.memory_unit_mib)
+                lists: list[Any] = card_annotations.assigned_shares(
+                    pod.annotations[card_annotations.ASSIGNED], offer.memory_unit_mib
+                )
                 names = [container.name for container in pod.requesting(offer.name)]
                 if settlement.container in names and names.index(settlement.container) < len(lists):
                     lists[names.index(settlement.container)] = settlement.shares
-                    change[volcano.ASSIGNED] = volcano.assigned_text(lists, offer.memory_unit_mib)
+                    change[card_annotations.ASSIGNED] = card_annotations.assigned_text(lists, offer.memory_unit_mib)
         if settlement.refusal:
             self._event(_about_pod(pod), "CardOverCommitted", settlement.refusal, warning=True)
-        allocating = pod.annotations.get(volcano.BIND_PHASE) == "allocating"
+        allocating = pod.annotations.get(card_annotations.BIND_PHASE) == "allocating"
         if allocating:
-            change[volcano.BIND_PHASE] = "failed" if settlement.refusal else "success"
+            change[card_annotations.BIND_PHASE] = "failed" if settlement.refusal else "success"
         if not change:
             return
         try:
             await self._client.patch(_PODS, pod.name, {"metadata": {"annotations": change}}, pod.namespace)
             if allocating and self._agent is not None:
-                unlocked = {"metadata": {"annotations": dict.fromkeys(NODE_LOCKS)}}
+                unlocked = {"metadata": {"annotations": {NODE_LOCK: None, NODE_LOCK_OWNER: None}}}
                 await self._client.patch(_NODES, self._agent.node, unlocked)
         except BatonError as error:
             _log.warning(
@@ -222,8 +223,9 @@ class ClusterSide(Companion):
         unhealthy = agent.gpus.tracker.unhealthy()
         vgpu = next((offer for offer in offers if offer.kind is Kind.VGPU and offer.role is Role.CARDS), None)
         register = volcano.register_text(vgpu, unhealthy) if vgpu is not None else None
-        if node.metadata.annotations.get(volcano.REGISTER) != register:
-            metadata["annotations"] = {volcano.REGISTER: register}
+        said = {REGISTER: register, OFFERED_CARDS: volcano.offered_text(offers, unhealthy)}
+        if news := {key: text for key, text in said.items() if node.metadata.annotations.get(key) != text}:
+            metadata["annotations"] = news
         if metadata:
             await self._client.patch(_NODES, agent.node, {"metadata": metadata})
         if agent.config.api.condition and agent.gpus.cards:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from baton.agent import volcano
+from baton.kube import card_annotations
 from tests.cluster.agent.conftest import CONFIG, AgentOnNode, GpuNode, container
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -34,7 +34,7 @@ def share(card: str, memory: int) -> str:
 
 def vgpu_pod(node: GpuNode, name: str, card: str, memory: int) -> None:
     spec = container("main", 1, resource=NUMBER)
-    node.create(name, containers=[spec], metadata={"annotations": {volcano.ASSIGNED: share(card, memory)}})
+    node.create(name, containers=[spec], metadata={"annotations": {card_annotations.ASSIGNED: share(card, memory)}})
 
 
 def given(node: GpuNode, name: str) -> str:
@@ -66,7 +66,7 @@ def test_volcanos_annotation_and_resources_are_there(node: GpuNode, agents: Call
     node.until_allocatable(20, NUMBER)
     assert node.allocatable("volcano.sh/vgpu-memory") == 2 * 15
     assert node.allocatable("volcano.sh/vgpu-cores") == 200
-    text = node_object(node)["metadata"]["annotations"][volcano.REGISTER]
+    text = node_object(node)["metadata"]["annotations"][card_annotations.REGISTER]
     assert text == "".join(f"{card},10,15,NVIDIA-Tesla T4,true,hami-core:" for card in node.cards)
 
 
@@ -90,10 +90,12 @@ def test_a_pod_that_got_another_card_is_told_and_the_books_are_corrected(
     vgpu_pod(node, "pod", node.cards[1], 2)
     node.running("pod")
     node.bed.wait_for(
-        lambda: node.pod("pod")["metadata"]["annotations"].get(volcano.ACTUAL_CARDS) == f"main={node.cards[0]}",
+        lambda: (
+            node.pod("pod")["metadata"]["annotations"].get(card_annotations.ACTUAL_CARDS) == f"main={node.cards[0]}"
+        ),
         "the pod to carry the cards it has",
     )
-    assert node.pod("pod")["metadata"]["annotations"][volcano.ASSIGNED] == share(node.cards[0], 2)
+    assert node.pod("pod")["metadata"]["annotations"][card_annotations.ASSIGNED] == share(node.cards[0], 2)
 
 
 def test_a_swap_that_would_over_commit_a_card_is_refused_before_the_container_starts(
