@@ -95,7 +95,7 @@ def test_requests_of_the_whole_pod_replace_the_sum_of_its_containers() -> None:
         ({"vgpu_number": 1}, {"count": 1}),
     ],
 )
-def test_a_vgpu_request_is_read_as_volcano_reads_it(limits: dict[str, int], request_: dict[str, int]) -> None:
+def test_a_vgpu_request_is_read_as_volcano_reads_it(limits: dict[str, Any], request_: dict[str, int]) -> None:
     found = PodWords().translate(pod({"containers": [limited(**limits)]})).spec
     assert found.containers[0].cards == (CardRequest(kind=CardKind.VGPU, **request_),)
 
