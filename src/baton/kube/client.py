@@ -283,15 +283,16 @@ class Client:
         parameters: Mapping[str, str] | None = None,
         body: Any = None,
         content_type: str = "application/json",
+        accept: str | None = None,
         timeout_s: float | None = None,
     ) -> bytes:
-        """Send one request and return the body of a successful answer."""
+        """Send one request and return the body of a successful answer, in another form if `accept` asks for it."""
         await self._limit.wait()
         data = body if isinstance(body, bytes) else msgspec.json.encode(body) if body is not None else None
         timeout = aiohttp.ClientTimeout(total=timeout_s or self._timeout_s)
         for attempt in (1, 2):
             try:
-                response = await self._send(method, path, parameters, data, content_type, timeout)
+                response = await self._send(method, path, parameters, data, content_type, timeout, accept)
                 async with response:
                     return await response.read()
             except UnauthorizedError:
@@ -309,8 +310,11 @@ class Client:
         data: bytes | None,
         content_type: str | None,
         timeout: aiohttp.ClientTimeout,
+        accept: str | None = None,
     ) -> aiohttp.ClientResponse:
         headers = await self._credentials.headers()
+        if accept:
+            headers["Accept"] = accept
         if data is not None and content_type:
             headers["Content-Type"] = content_type
         query = {key: value for key, value in (parameters or {}).items() if value}

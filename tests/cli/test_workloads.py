@@ -1,0 +1,77 @@
+"""What the job, queue and pod commands make of words, and the words they make of objects."""
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from baton.cli import workloads
+from baton.errors import UsageError
+
+NOW = datetime.datetime(2026, 6, 1, 12, 0, 0, tzinfo=datetime.UTC)
+
+
+@pytest.mark.parametrize(
+    ("passed_s", "words"),
+    [
+        (0, "0s"), (119, "119s"), (120, "2m"), (125, "2m5s"), (599, "9m59s"), (600, "10m"), (10_799, "179m"),
+        (10_800, "3h"), (10_860, "3h1m"), (28_800, "8h"), (172_799, "47h"), (172_800, "2d"), (176_400, "2d1h"),
+        (8 * 86_400, "8d"), (800 * 86_400, "2y70d"), (3650 * 86_400, "10y"), (-1, "0s"), (-9, "<invalid>"),
+    ],
+)  # fmt: skip
+def test_ages_are_short(passed_s: int, words: str) -> None:
+    then = NOW - datetime.timedelta(seconds=passed_s)
+    assert workloads.age(then.isoformat().replace("+00:00", "Z"), NOW) == words
+
+
+def test_an_absent_time_has_no_age() -> None:
+    assert workloads.age(None) == "<unknown>"
+
+
+def test_amounts_are_pairs() -> None:
+    assert workloads.parse_amounts("cpu=500m,nvshare.com/gpu=1,memory=1.5Gi", "--limits") == {
+        "cpu": "500m",
+        "nvshare.com/gpu": "1",
+        "memory": "1.5Gi",
+    }
+    assert workloads.parse_amounts("", "--limits") == {}
+
+
+@pytest.mark.parametrize("text", ["cpu", "cpu=", "=1", "cpu=abc", "cpu=1,memory", "cpu=1GiB"])
+def test_a_wrong_amount_names_the_flag_and_the_part(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--limits has '.*', expected RESOURCE=AMOUNT"):
+        workloads.parse_amounts(text, "--limits")
+
+
+def test_a_manifest_of_another_kind_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text("kind: Pod\n")
+    with pytest.raises(UsageError, match="kind is 'Pod', expected Job"):
+        workloads.read_documents(path, "Job")
+    path.write_text("a: [")
+    with pytest.raises(UsageError, match="not valid YAML"):
+        workloads.read_documents(path, "Job")
+    path.write_text("---\n")
+    with pytest.raises(UsageError, match="is empty, expected a Job"):
+        workloads.read_documents(path, "Job")
+
+
+def test_an_order_belongs_to_its_target() -> None:
+    job = {"metadata": {"name": "train", "uid": "u-1"}}
+    order = workloads.command_object(job, "batch.volcano.sh/v1alpha1", "Job", "AbortJob")
+    assert order["action"] == "AbortJob"
+    assert order["metadata"]["generateName"] == "train-abortjob-"
+    assert order["target"] == order["metadata"]["ownerReferences"][0]
+    assert order["target"]["uid"] == "u-1"
+
+
+def test_a_pod_is_of_a_queue_by_label_or_annotation() -> None:
+    assert workloads.belongs_to_queue({"labels": {"volcano.sh/queue-name": "q"}}, "q")
+    assert workloads.belongs_to_queue({"annotations": {"scheduling.volcano.sh/queue-name": "q"}}, "q")
+    assert not workloads.belongs_to_queue({"labels": {"volcano.sh/queue-name": "other"}}, "q")
+
+
+def test_recorded_cards_are_told_once_each() -> None:
+    text = "GPU-aaaaaaaa-1,NVIDIA,3000,50:GPU-bbbbbbbb-2,NVIDIA,3000,50:;GPU-aaaaaaaa-1,NVIDIA,2000,0:"
+    assert workloads.cards_of({"annotations": {"volcano.sh/vgpu-ids-new": text}}) == ["aaaaaaaa", "bbbbbbbb"]
+    assert workloads.cards_of({}) == []
