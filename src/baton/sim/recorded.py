@@ -1,4 +1,4 @@
-"""A recorded cluster state: the engine's own events as JSON lines, as a live scheduler can write them.
+"""A recorded cluster state: the engine's own events as JSON lines, as `baton state dump` writes them.
 
 Nodes come as they were, with labels, taints and cards. Pods that ran stay where they were for the whole simulation:
 a record does not say when they would have ended, and what a new trace finds is the room they leave. Pods that waited
@@ -7,29 +7,21 @@ are left out.
 
 from pathlib import Path
 
-import msgspec
-
-from baton.engine.events import Event, NodeChanged, NodeRemoved, PodChanged, PodRemoved
+from baton.engine import records
+from baton.engine.events import NodeChanged, NodeRemoved, PodChanged, PodRemoved
 from baton.engine.objects import Node, NodeName, Pod, PodKey, PodPhase
 from baton.errors import BatonError
 
 
 def read_state(path: Path) -> tuple[tuple[Node, ...], tuple[Pod, ...]]:
     """The nodes and the running pods at the end of the record."""
-    decoder = msgspec.json.Decoder(Event)
     nodes: dict[NodeName, Node] = {}
     pods: dict[PodKey, Pod] = {}
     try:
-        lines = path.read_bytes().splitlines()
+        content = path.read_bytes()
     except OSError as error:
         raise BatonError(f"{path} cannot be opened: {error.strerror or error}") from None
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            event = decoder.decode(line)
-        except msgspec.DecodeError as error:
-            raise BatonError(f"{path}, line {number}: not an event of the engine: {error}") from None
+    for event in records.read(content, str(path)).events:
         if isinstance(event, NodeChanged):
             nodes[event.node.name] = event.node
         elif isinstance(event, NodeRemoved):
