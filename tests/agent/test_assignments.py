@@ -1,8 +1,13 @@
 """The scheduler's choice and kubelet's choice: found, compared, recorded, and never more promised than there is."""
 
+from typing import Any
+
+import msgspec
+import pytest
+
 from baton.agent import assignments, volcano
 from baton.agent import config as configuration
-from baton.agent.assignments import Container, NodePod, Quantities, settle
+from baton.agent.assignments import Container, NodePod, Quantities, Settlement, settle
 from baton.agent.podresources import PodUid, Recorded
 from baton.agent.resources import Offer, plan
 from baton.gpu.cards import Card, CardId, Vendor
@@ -81,27 +86,103 @@ def test_slots_of_other_resources_follow_our_own_annotation() -> None:
 
 
 def test_agreement_is_quiet() -> None:
-    found = settle(pod("p", 1, ids="GPU-a,NVIDIA,3000,50:"), "c0", ["GPU-a__1"], offer(), [])
-    assert (found.mismatch, found.refusal) == ("", "")
+    found = settle(pod("p", 1, ids="GPU-a,NVIDIA,3000,50:"), "c0", ["GPU-a__1"], offer())
+    assert found.mismatch == ""
     assert found.shares == (Share(A, 3000, 50),)
 
 
+class Node:
+    """Pods with their slots, asked about as kubelet asks: before each start of a container."""
+
+    def __init__(self, text: str = "kind: vgpu") -> None:
+        self.offer = offer(text)
+        self.pods: dict[PodUid, NodePod] = {}
+        self.records: list[Recorded] = []
+        self.admitted: set[assignments.ContainerKey] = set()
+
+    def add(self, name: str, memory_mib: int, *, chosen: CardId | None, given: CardId, **fields: Any) -> None:
+        """A pod with one container, for which the scheduler chose one card and kubelet gave one."""
+        ids = f"{chosen},NVIDIA,{memory_mib},50:" if chosen else ""
+        one = msgspec.structs.replace(pod(name, 1, ids=ids, memory=memory_mib), **fields)
+        self.pods[one.uid] = one
+        self.records.append(Recorded(one.uid, "c0", NUMBER, frozenset({f"{given}__{len(self.records)}"})))
+
+    def start(self, name: str) -> Settlement:
+        owner = next(record for record in self.records if record.pod_uid == f"uid-{name}")
+        found = assignments.decide(self.pods, self.records, owner, self.offer, self.admitted)
+        if not found.refusal:
+            self.admitted.add((owner.pod_uid, owner.container))
+        return found
+
+    def restart_agent(self) -> None:
+        """What the agent remembers is gone; what the API server tells of the pods is not."""
+        for uid, container in self.admitted:
+            self.pods[uid] = msgspec.structs.replace(self.pods[uid], started=frozenset({container}))
+        self.admitted.clear()
+
+
 def test_a_swap_that_fits_is_recorded_and_the_limits_move_with_the_pod() -> None:
-    found = settle(pod("p", 1, ids="GPU-a,NVIDIA,3000,50:"), "c0", ["GPU-b__1"], offer(), [Share(B, 5000)])
+    node = Node()
+    node.add("there", 5000, chosen=B, given=B)
+    node.add("swapped", 3000, chosen=A, given=B)
+    found = node.start("swapped")
     assert found.mismatch == "the scheduler chose GPU-a for container c0, kubelet gave GPU-b"
     assert found.shares == (Share(B, 3000, 50),)
     assert not found.refusal
 
 
-def test_a_swap_that_would_promise_too_much_is_refused() -> None:
-    found = settle(pod("p", 1, ids="GPU-a,NVIDIA,3000,50:"), "c0", ["GPU-b__1"], offer(), [Share(B, 5001)])
-    assert "3000 MiB more would promise 8001 MiB of 8000 MiB" in found.refusal
-    more = offer("kind: vgpu, memory-overcommit: 1.5")
-    assert not settle(pod("p", 1, ids="GPU-a,NVIDIA,3000,50:"), "c0", ["GPU-b__1"], more, [Share(B, 5001)]).refusal
+def test_a_swap_that_would_promise_too_much_is_refused_however_often_kubelet_asks() -> None:
+    node = Node()
+    node.add("there", 5001, chosen=B, given=B)
+    node.add("swapped", 3000, chosen=A, given=B)
+    for _ in range(3):
+        assert "3000 MiB more would promise 8001 MiB of 8000 MiB" in node.start("swapped").refusal
+    node.restart_agent()
+    assert node.start("swapped").refusal
+
+
+def test_more_may_be_promised_where_overcommit_says_so() -> None:
+    node = Node("kind: vgpu, memory-overcommit: 1.5")
+    node.add("there", 5001, chosen=B, given=B)
+    node.add("swapped", 3000, chosen=A, given=B)
+    assert not node.start("swapped").refusal
+
+
+def test_a_refused_swap_does_not_stand_in_the_way_of_the_pod_that_was_there() -> None:
+    """The pod that has what the scheduler chose starts, although the swapped one holds a slot of its card."""
+    node = Node()
+    node.add("there", 5001, chosen=B, given=B)
+    node.add("swapped", 3000, chosen=A, given=B)
+    assert node.start("swapped").refusal
+    assert not node.start("there").refusal
+    node.restart_agent()
+    assert not node.start("there").refusal, "its container starts again"
+
+
+def test_a_refused_swap_starts_when_there_is_room() -> None:
+    node = Node()
+    node.add("there", 5001, chosen=B, given=B)
+    node.add("swapped", 3000, chosen=A, given=B)
+    assert node.start("swapped").refusal
+    node.pods[PodUid("uid-there")] = msgspec.structs.replace(node.pods[PodUid("uid-there")], ended=True)
+    assert not node.start("swapped").refusal
+
+
+@pytest.mark.parametrize("chosen", [B, None])
+@pytest.mark.parametrize("forget", [False, True])
+def test_a_swap_that_started_counts_for_everybody_after_it(chosen: CardId | None, forget: bool) -> None:
+    """Also for a pod whose cards the scheduler chose before it could hear of the swap, or did not choose at all."""
+    node = Node()
+    node.add("swapped", 5001, chosen=A, given=B)
+    assert not node.start("swapped").refusal
+    node.add("late", 3000, chosen=chosen, given=B)
+    if forget:
+        node.restart_agent()
+    assert "would promise 8001 MiB" in node.start("late").refusal
 
 
 def test_without_a_scheduler_of_ours_the_pods_own_limits_count() -> None:
-    found = settle(pod("p", 1, memory=2000), "c0", ["GPU-b__1"], offer("kind: vgpu, memory-unit-mib: 2"), [])
+    found = settle(pod("p", 1, memory=2000), "c0", ["GPU-b__1"], offer("kind: vgpu, memory-unit-mib: 2"))
     assert found.shares == (Share(B, 4000, 0),)
 
 

@@ -11,7 +11,7 @@ from baton.agent.podresources import (
     Holding,
     grouped,
     over_committed,
-    owner_of,
+    owners_of,
     read_checkpoint,
 )
 from baton.agent.proto import podresources_pb2 as api
@@ -71,10 +71,9 @@ def checkpoint(folder: Path) -> Path:
 
 def test_kubelets_checkpoint_leads_from_a_pod_to_its_slots_and_back(tmp_path: Path) -> None:
     records = read_checkpoint(checkpoint(tmp_path))
-    owner = owner_of(["GPU-b__2", "GPU-a__1"], "nvshare.com/gpu", records)
-    assert owner is not None
+    (owner,) = owners_of(["GPU-b__2", "GPU-a__1"], "nvshare.com/gpu", records)
     assert (owner.pod_uid, owner.container) == (UID, "main")
-    assert owner_of(["GPU-a__1"], "nvshare.com/gpu", records) is None, "part of a container's slots is nobody's"
+    assert owners_of(["GPU-a__1"], "nvshare.com/gpu", records) == [], "part of a container's slots is nobody's"
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"Data": 3}', '{"Data": {"PodDeviceEntries": null}}'])

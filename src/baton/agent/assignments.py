@@ -4,11 +4,13 @@ Kubelet asks for a preference without saying for whom, so *before* a container i
 this node's pods could be meant: those that kubelet has no slots recorded for and that want this many. Kubelet admits
 pods in the order of their creation, so the oldest is answered for. *After* the allocation kubelet's checkpoint says
 which pod has which slots, beyond doubt, and before a container starts they are compared with the scheduler's choice.
-Where they differ the truth is recorded on the pod, and whether the pod may start is a matter of arithmetic: only if its
-limits fit on the cards that it really has, together with everybody else who is there.
+Where they differ the truth is recorded on the pod, and whether a container may start is a matter of arithmetic: only if
+its limits fit on the cards that it really has, together with everybody who is there before it. Who that is must not
+depend on how often kubelet asks: a container that was refused keeps its slots and comes again, and neither wins by
+patience nor stands in the way of those that kubelet gave what the scheduler chose.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -60,6 +62,8 @@ class NodePod(msgspec.Struct, frozen=True):
     containers: tuple[Container, ...]
     init_containers: tuple[Container, ...] = ()
     ended: bool = False
+    started: frozenset[str] = frozenset()
+    """The containers that run or have run."""
 
     def requesting(self, resource: str) -> list[Container]:
         """The ordinary containers that ask for a resource: those that the scheduler's lists are about."""
@@ -113,14 +117,32 @@ class Settlement(msgspec.Struct, frozen=True):
     """Why the container must not start; empty when it may."""
 
 
-def settle(
-    pod: NodePod,
-    container: str,
-    slots: Iterable[str],
+ContainerKey = tuple[PodUid, str]
+
+
+def decide(
+    pods: Mapping[PodUid, NodePod],
+    records: Iterable[Recorded],
+    owner: Recorded,
     offer: Offer,
-    others: Iterable[Share],
+    admitted: Collection[ContainerKey] = (),
 ) -> Settlement:
-    """Compare, and decide whether the container may start. `others` are all shares in force on this node."""
+    """Compare both choices for one container and say whether it may start. `admitted` are those that were let start."""
+    found = settle(pods[owner.pod_uid], owner.container, owner.slots, offer)
+    before: list[Share] = []
+    for record in records:
+        key = (record.pod_uid, record.container)
+        pod = pods.get(record.pod_uid)
+        if record.resource != offer.name or pod is None or pod.ended or key == (owner.pod_uid, owner.container):
+            continue
+        other = settle(pod, record.container, record.slots, offer)
+        if key in admitted or record.container in pod.started or (found.mismatch and not other.mismatch):
+            before += other.shares
+    return msgspec.structs.replace(found, refusal=_over(offer, found.shares, before))
+
+
+def settle(pod: NodePod, container: str, slots: Iterable[str], offer: Offer) -> Settlement:
+    """Compare both choices for one container."""
     given = tuple(sorted(card_of(slot) for slot in slots))
     wanted = chosen_shares(pod, container, offer) or []
     limits = _limits(pod, container, offer, wanted)
@@ -137,7 +159,7 @@ def settle(
             f"the scheduler chose {_names(share.card for share in wanted)} for container {container}, "
             f"kubelet gave {_names(given)}"
         )
-    return Settlement(pod, container, given, shares, mismatch, _over(offer, shares, others) if mismatch else "")
+    return Settlement(pod, container, given, shares, mismatch)
 
 
 def _limits(pod: NodePod, container: str, offer: Offer, wanted: Sequence[Share]) -> Share:
@@ -178,11 +200,11 @@ def _names(cards: Iterable[CardId]) -> str:
 
 def shares_in_force(
     pods: Mapping[PodUid, NodePod], records: Iterable[Recorded], offer: Offer
-) -> dict[tuple[PodUid, str], tuple[Share, ...]]:
+) -> dict[ContainerKey, tuple[Share, ...]]:
     """Every container's cards and limits, from kubelet's records and the pods; pods that have ended do not count."""
     found = {}
     for record in records:
         pod = pods.get(record.pod_uid)
         if record.resource == offer.name and pod is not None and not pod.ended:
-            found[record.pod_uid, record.container] = settle(pod, record.container, record.slots, offer, ()).shares
+            found[record.pod_uid, record.container] = settle(pod, record.container, record.slots, offer).shares
     return found

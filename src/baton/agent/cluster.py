@@ -8,9 +8,9 @@ told when it is back.
 
 import asyncio
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
@@ -21,7 +21,7 @@ from baton.agent.assignments import Container, NodePod, Settlement
 from baton.agent.config import Kind
 from baton.agent.daemon import Agent, Companion
 from baton.agent.lockport import PodLimits
-from baton.agent.podresources import PodUid, Recorded, owner_of, read_checkpoint
+from baton.agent.podresources import PodUid, Recorded, owners_of, read_checkpoint
 from baton.agent.resources import Offer, Role
 from baton.errors import BatonError
 from baton.gpu.cards import CardId, Sample
@@ -35,9 +35,16 @@ from baton.kube.store import Delta, Store
 
 _log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
+
 CONDITION = "BatonGpusHealthy"
-_UNKNOWN_POD_LIMIT_S = 0.1
-"""How long a preference waits for a pod that kubelet knows of before we do."""
+_UNKNOWN_POD_LIMIT_S = 1.0
+"""How long a preference waits for a pod that kubelet knows of before we do. Kubelet admits nothing else meanwhile, but
+without the pod the scheduler's choice is lost for good; a node that keeps up waits for milliseconds."""
+_UNKNOWN_START_LIMIT_S = 10.0
+"""The same before a container with limits starts. Kubelet allows 30 s, and starts other pods meanwhile."""
+_MIRRORED = "kubernetes.io/config.mirror"
+"""On the API server's copy of a static pod: the UID by which kubelet knows it."""
 _REPEAT_S = 60.0
 """Everything is compared with the node this often, in case somebody else changed it."""
 
@@ -47,8 +54,24 @@ class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     init_containers: tuple[Container, ...] = ()
 
 
-class _PodStatus(msgspec.Struct, frozen=True):
+class _ContainerState(msgspec.Struct, frozen=True):
+    running: dict[str, Any] | None = None
+    terminated: dict[str, Any] | None = None
+
+    @property
+    def started(self) -> bool:
+        return self.running is not None or self.terminated is not None
+
+
+class _ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    state: _ContainerState = _ContainerState()
+    last_state: _ContainerState = _ContainerState()
+
+
+class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     phase: str = ""
+    container_statuses: tuple[_ContainerStatus, ...] = ()
 
 
 class _Pod(msgspec.Struct, frozen=True):
@@ -74,6 +97,7 @@ class ClusterSide(Companion):
         self._client = client
         self._store: Store[_Pod] = Store()
         self._pods: dict[PodUid, NodePod] = {}
+        self._admitted: set[assignments.ContainerKey] = set()
         self._synced = asyncio.Event()
         self._pods_moved = asyncio.Event()
         self._node_uid = ""
@@ -102,39 +126,55 @@ class ClusterSide(Companion):
             await self._client.close()
 
     async def chosen_cards(self, offer: Offer, size: int) -> Sequence[CardId]:
-        if self._agent is None or not self._synced.is_set():
+        agent = self._agent
+        if agent is None:
             return ()
-        records = self._records(self._agent)
-        found = assignments.cards_for_next(self._pods.values(), records, offer, size)
-        if found is None:
-            # Kubelet and we learn of a pod by different connections; it can be a moment ahead.
-            try:
-                async with asyncio.timeout(_UNKNOWN_POD_LIMIT_S):
-                    while found is None:
-                        self._pods_moved.clear()
-                        await self._pods_moved.wait()
-                        found = assignments.cards_for_next(self._pods.values(), records, offer, size)
-            except TimeoutError:
-                pass
+        records = self._records(agent)
+        found = await self._once_known(
+            lambda: assignments.cards_for_next(self._pods.values(), records, offer, size), _UNKNOWN_POD_LIMIT_S
+        )
         return found or ()
 
     async def start_refusal(self, offer: Offer, slots: Sequence[str]) -> str:
         agent = self._agent
-        if agent is None or not self._synced.is_set():
+        if agent is None:
             return ""
         records = self._records(agent)
-        owner = owner_of(slots, offer.name, records)
-        pod = self._pods.get(owner.pod_uid) if owner is not None else None
-        if owner is None or pod is None:
+        owners = owners_of(slots, offer.name, records)
+        limit_s = _UNKNOWN_START_LIMIT_S if offer.kind is Kind.VGPU else _UNKNOWN_POD_LIMIT_S
+        owner = await self._once_known(lambda: self._known_owner(owners), limit_s) if owners else None
+        if owner is None:
+            _log.debug("start of an unknown pod", resource=offer.name, slots=sorted(slots))
             return ""
-        in_force = assignments.shares_in_force(self._pods, records, offer)
-        in_force.pop((owner.pod_uid, owner.container), None)
-        others = [share for shares in in_force.values() for share in shares]
-        settlement = assignments.settle(pod, owner.container, slots, offer, others)
+        settlement = assignments.decide(self._pods, records, owner, offer, self._admitted)
         asyncio.get_running_loop().create_task(self._record(offer, settlement))  # ends by itself, soon
-        if agent.lock is not None and not settlement.refusal:
+        if settlement.refusal:
+            return settlement.refusal
+        self._admitted.add((owner.pod_uid, owner.container))
+        if agent.lock is not None:
             await agent.lock.limit(self._limits(agent, records))
-        return settlement.refusal
+        return ""
+
+    async def _once_known(self, find: Callable[[], T | None], limit_s: float) -> T | None:
+        """What `find` finds among the pods; kubelet and we learn of a pod by different connections, and it can be
+        ahead, so a pod that is not there yet is waited for."""
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._synced.wait()
+                while (found := find()) is None:
+                    self._pods_moved.clear()
+                    await self._pods_moved.wait()
+                return found
+        except TimeoutError:
+            return None
+
+    def _known_owner(self, owners: Sequence[Recorded]) -> Recorded | None:
+        """Whose slots these are; of a pod's init container and the container that it hands them on to, the latter."""
+        known = [owner for owner in owners if owner.pod_uid in self._pods]
+        ordinary = [
+            owner for owner in known if any(one.name == owner.container for one in self._pods[owner.pod_uid].containers)
+        ]
+        return next(iter(ordinary or known), None)
 
     def _records(self, agent: Agent) -> list[Recorded]:
         return read_checkpoint(Path(agent.config.kubelet.plugin_directory))
@@ -142,12 +182,13 @@ class ClusterSide(Companion):
     def _pod_moved(self, delta: Delta[_Pod]) -> None:
         pod = delta.new
         if pod is None:
-            old = delta.old
-            if old is not None:
-                self._pods.pop(PodUid(old.metadata.uid), None)
+            if delta.old is not None:
+                gone = _uid(delta.old)
+                self._pods.pop(gone, None)
+                self._admitted = {key for key in self._admitted if key[0] != gone}
         else:
-            self._pods[PodUid(pod.metadata.uid)] = NodePod(
-                PodUid(pod.metadata.uid),
+            self._pods[_uid(pod)] = NodePod(
+                _uid(pod),
                 pod.metadata.namespace,
                 pod.metadata.name,
                 pod.metadata.creation_timestamp,
@@ -155,6 +196,9 @@ class ClusterSide(Companion):
                 pod.spec.containers,
                 pod.spec.init_containers,
                 pod.status.phase in ("Succeeded", "Failed"),
+                frozenset(
+                    one.name for one in pod.status.container_statuses if one.state.started or one.last_state.started
+                ),
             )
         self._pods_moved.set()
 
@@ -169,8 +213,9 @@ class ClusterSide(Companion):
             given = {**card_annotations.our_cards(pod.annotations.get(card_annotations.ACTUAL_CARDS, ""))}
             given[settlement.container] = list(settlement.given)
             change[card_annotations.ACTUAL_CARDS] = card_annotations.our_cards_text(given)
-            if offer.kind is Kind.VGPU and card_annotations.ASSIGNED in pod.annotations:
-                # The scheduler rebuilds its books from this annotation; it must say what is true.
+            if offer.kind is Kind.VGPU and card_annotations.ASSIGNED in pod.annotations and not settlement.refusal:
+                # The scheduler rebuilds its books from this annotation; it must say what is true. A refused container
+                # is nowhere yet, and when it comes again it is to be compared with what the scheduler chose.
                 lists: list[Any] = card_annotations.assigned_shares(
                     pod.annotations[card_annotations.ASSIGNED], offer.memory_unit_mib
                 )
@@ -183,6 +228,7 @@ class ClusterSide(Companion):
         allocating = pod.annotations.get(card_annotations.BIND_PHASE) == "allocating"
         if allocating:
             change[card_annotations.BIND_PHASE] = "failed" if settlement.refusal else "success"
+        change = {name: text for name, text in change.items() if pod.annotations.get(name) != text}
         if not change:
             return
         try:
@@ -299,6 +345,10 @@ class ClusterSide(Companion):
     def _event(self, about: ObjectReference, reason: str, message: str, *, warning: bool = False) -> None:
         if self._recorder is not None and self._agent is not None and self._agent.config.api.events:
             self._recorder.record(about, reason, message, warning=warning)
+
+
+def _uid(pod: _Pod) -> PodUid:
+    return PodUid(pod.metadata.annotations.get(_MIRRORED) or pod.metadata.uid)
 
 
 def _widest(known: int, more: Sequence[int]) -> int:

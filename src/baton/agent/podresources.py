@@ -106,10 +106,10 @@ def read_checkpoint(plugin_directory: Path) -> list[Recorded]:
     ]
 
 
-def owner_of(slots: Iterable[str], resource: str, records: Iterable[Recorded]) -> Recorded | None:
-    """The container that has exactly these slots."""
+def owners_of(slots: Iterable[str], resource: str, records: Iterable[Recorded]) -> list[Recorded]:
+    """The containers that have exactly these slots: one, or several of a pod whose init containers hand them on."""
     wanted = frozenset(slots)
-    return next((record for record in records if record.resource == resource and record.slots == wanted), None)
+    return [record for record in records if record.resource == resource and record.slots == wanted]
 
 
 def over_committed(holdings: Iterable[Holding]) -> list[str]:

@@ -37,6 +37,10 @@ def vgpu_pod(node: GpuNode, name: str, card: str, memory: int) -> None:
     node.create(name, containers=[spec], metadata={"annotations": {card_annotations.ASSIGNED: share(card, memory)}})
 
 
+def annotation(node: GpuNode, pod: str, name: str) -> str:
+    return str(node.pod(pod)["metadata"]["annotations"].get(name, ""))
+
+
 def given(node: GpuNode, name: str) -> str:
     return node.environment(name)["BATON_CARDS"]
 
@@ -90,18 +94,16 @@ def test_a_pod_that_got_another_card_is_told_and_the_books_are_corrected(
     vgpu_pod(node, "pod", node.cards[1], 2)
     node.running("pod")
     node.bed.wait_for(
-        lambda: (
-            node.pod("pod")["metadata"]["annotations"].get(card_annotations.ACTUAL_CARDS) == f"main={node.cards[0]}"
-        ),
+        lambda: annotation(node, "pod", card_annotations.ACTUAL_CARDS) == f"main={node.cards[0]}",
         "the pod to carry the cards it has",
     )
-    assert node.pod("pod")["metadata"]["annotations"][card_annotations.ASSIGNED] == share(node.cards[0], 2)
+    assert annotation(node, "pod", card_annotations.ASSIGNED) == share(node.cards[0], 2)
 
 
-def test_a_swap_that_would_over_commit_a_card_is_refused_before_the_container_starts(
+def test_a_swap_that_would_over_commit_a_card_is_refused_until_there_is_room(
     node: GpuNode, agents: Callable[..., AgentOnNode]
 ) -> None:
-    agents(VGPU)
+    agent = agents(VGPU)
     node.until_allocatable(20, NUMBER)
     vgpu_pod(node, "first", node.cards[0], 10)
     node.running("first")
@@ -113,5 +115,19 @@ def test_a_swap_that_would_over_commit_a_card_is_refused_before_the_container_st
         statuses = node.pod("swapped")["status"].get("containerStatuses", [{}])
         return str(statuses[0].get("state", {}).get("waiting", {}).get("message", ""))
 
+    def refusals() -> int:
+        return agent.process.log.read_text().count("start refused")
+
     node.bed.wait_for(lambda: "would promise" in message(), "the refusal to be shown on the pod")
+    seen = refusals()
+    node.nudge("swapped")
+    node.bed.wait_for(lambda: refusals() > seen, "kubelet to ask again and to be refused again")
+    assert annotation(node, "swapped", card_annotations.ASSIGNED) == share(node.cards[1], 10)
     assert node.pod("first")["status"]["phase"] == "Running"
+    node.delete("first")
+    node.nudge("swapped")
+    node.running("swapped")
+    corrected = share(node.cards[0], 10)
+    node.bed.wait_for(
+        lambda: annotation(node, "swapped", card_annotations.ASSIGNED) == corrected, "the books to be corrected"
+    )
