@@ -6,6 +6,7 @@ import json
 import ssl
 import threading
 import urllib.parse
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,25 @@ class Api:
         except ApiError as error:
             if error.status != 404:
                 raise
+
+    def watch(self, path: str, resource_version: str, timeout_s: float = 60.0) -> Iterator[tuple[str, Object]]:
+        """What happens in a collection from then on, as (type, object); silence for `timeout_s` is an error.
+
+        The connection is the generator's own and ends with it.
+        """
+        joint = "&" if "?" in path else "?"
+        connection = http.client.HTTPSConnection(self._host, self._port, context=self._tls, timeout=timeout_s)
+        try:
+            connection.request("GET", f"{path}{joint}watch=1&resourceVersion={resource_version}")
+            response = connection.getresponse()
+            for line in response:
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    status = event["object"]
+                    raise ApiError(int(status.get("code", 500)), f"watch {path}: {status.get('message', '')}")
+                yield event["type"], event["object"]
+        finally:
+            connection.close()
 
     def exists(self, path: str) -> bool:
         """Whether an object is there."""

@@ -1,25 +1,43 @@
 """Counts of placed pods by selector and topology domain: what pod affinity, anti-affinity and spread are answered from.
 
-One `TermCounts` per distinct (selector, namespaces, topology key), with a number per value of that node label, so a
-question about all nodes is one array lookup. A card is a domain as well (`CARD_DOMAIN`), which gives affinity and
-anti-affinity down to the card. Pods of one namespace with the same values of the labels that any selector mentions
-match the same terms, so matching is remembered per such class.
+One `TermCounts` per distinct `TermKey` (who is counted, and by which topology), with a number per value of that node
+label, so a question about all nodes is one array lookup. A card is a domain as well (`CARD_DOMAIN`), which gives
+affinity and anti-affinity down to the card. A node is one too (`NODE_DOMAIN`), by itself and not by any label, because
+topology spread counts only some of the nodes of a domain, and not the pods that are leaving. Pods of one namespace with
+the same values of the labels that any selector mentions match the same terms, so matching is remembered per such class.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from baton.engine.jobs import ON_NODE, Task
+from baton.engine.jobs import ON_NODE, Status, Task
 from baton.engine.nodes import NodeTable
 from baton.engine.objects import AffinityTerm, LabelSelector, PodKey, PodSpec
 
 CARD_DOMAIN = "baton.dev/card"
+NODE_DOMAIN = "baton.dev/node"
 HARD_AFFINITY_WEIGHT = 1
 ROLES = ("anti", "affinity", "prefer", "avoid")
 
-TermKey = tuple[LabelSelector, tuple[str, ...], LabelSelector | None, str]
+
+class Pick(NamedTuple):
+    """Pods by label, in some namespaces: those named, and those that the namespace selector selects."""
+
+    selector: LabelSelector
+    namespaces: tuple[str, ...]
+    namespace_selector: LabelSelector | None = None
+
+
+class TermKey(NamedTuple):
+    """Pods that all the picks select, counted by the values of a node label."""
+
+    picks: tuple[Pick, ...]
+    topology_key: str
+
+
 LabelClass = tuple[str, tuple[tuple[str, str], ...]]
 
 
@@ -59,6 +77,8 @@ class PlacedPods:
         self._matches_of: dict[LabelClass, list[tuple[TermKey, TermCounts]]] = {}
         self._owners_of: dict[tuple[LabelClass, str], list[tuple[TermKey, TermCounts]]] = {}
         self._cards_of: dict[PodKey, tuple[int, ...]] = {}
+        self.counts_nodes = False
+        """Whether any term counts by `NODE_DOMAIN`, so that a pod's leaving matters before it is gone."""
 
     def label_class(self, task: Task) -> LabelClass:
         if task.label_class is not None and task.label_epoch == self.epoch:
@@ -82,24 +102,47 @@ class PlacedPods:
             self._owners_of.clear()
             self.epoch += 1
 
-    def term_key(self, term: AffinityTerm, namespace: str) -> TermKey:
-        namespaces = term.namespaces
-        if not namespaces and term.namespace_selector is None:
-            namespaces = (namespace,)
-        return (term.selector, tuple(sorted(namespaces)), term.namespace_selector, term.topology_key)
+    @staticmethod
+    def term_key(term: AffinityTerm, namespace: str) -> TermKey:
+        return TermKey((_pick(term, namespace),), term.topology_key)
+
+    @staticmethod
+    def joint_keys(terms: Sequence[AffinityTerm], namespace: str) -> list[TermKey]:
+        """Required affinity: one key per term, each counting the pods that all of the terms select."""
+        picks = tuple(_pick(term, namespace) for term in terms)
+        return [TermKey(picks, term.topology_key) for term in terms]
+
+    def by_domain(
+        self, selector: LabelSelector, namespace: str, topology_key: str, counted: npt.NDArray[np.bool_]
+    ) -> npt.NDArray[np.float64]:
+        """For topology spread: how many staying pods each value of the label has on the `counted` rows.
+
+        kube-scheduler counts nobody for an empty selector, which elsewhere selects everybody; so do we.
+        """
+        table = self.table
+        if selector == LabelSelector():
+            return np.zeros(len(table.label_values(topology_key)) + 1)
+        counts = self.matching(spread_key(selector, namespace)).at(table.number[: table.count][counted])
+        domains = table.label_column(topology_key)[: table.count][counted]
+        result: npt.NDArray[np.float64] = np.bincount(
+            domains, weights=counts, minlength=len(table.label_values(topology_key)) + 1
+        )
+        return result
 
     def matching(self, key: TermKey) -> TermCounts:
         """Counts of placed pods that the term selects; a term seen for the first time is counted over all pods."""
         counts = self._matching.get(key)
         if counts is None:
-            self.watch_labels(key[0].keys())
+            for pick in key.picks:
+                self.watch_labels(pick.selector.keys())
             counts = self._matching[key] = TermCounts()
+            self.counts_nodes = self.counts_nodes or key.topology_key == NODE_DOMAIN
             self._matches_of.clear()
             self.epoch += 1
             for tasks in self.table.tasks:
                 for task in tasks.values():
                     if self.selects(key, *self.label_class(task)):
-                        for domain in self._domains(key[3], task):
+                        for domain in self._domains(key.topology_key, task):
                             counts.add(domain, 1)
         return counts
 
@@ -123,12 +166,14 @@ class PlacedPods:
         return any(self.owning(role, label_class) for role in ROLES)
 
     def selects(self, key: TermKey, namespace: str, labels: tuple[tuple[str, str], ...]) -> bool:
-        selector, namespaces, namespace_selector, _ = key
-        if namespace not in namespaces and not (
-            namespace_selector is not None and namespace_selector.matches(self.namespace_labels.get(namespace, {}))
-        ):
-            return False
-        return selector.matches(dict(labels))
+        named = dict(labels)
+        return all(self._picks_namespace(pick, namespace) and pick.selector.matches(named) for pick in key.picks)
+
+    def _picks_namespace(self, pick: Pick, namespace: str) -> bool:
+        if namespace in pick.namespaces:
+            return True
+        selector = pick.namespace_selector
+        return selector is not None and selector.matches(self.namespace_labels.get(namespace, {}))
 
     def add(self, task: Task) -> None:
         self._count(task, 1)
@@ -139,7 +184,7 @@ class PlacedPods:
 
     def forget_namespaces(self) -> None:
         """Namespace labels changed: everything that selects namespaces is counted anew."""
-        stale = [key for key in self._matching if key[2] is not None]
+        stale = [key for key in self._matching if any(pick.namespace_selector is not None for pick in key.picks)]
         for key in stale:
             del self._matching[key]
         self._matches_of.clear()
@@ -166,15 +211,14 @@ class PlacedPods:
 
     def _keys_of(self, spec: PodSpec, namespace: str) -> list[TermKey]:
         terms = [
-            *spec.affinity,
             *spec.anti_affinity,
             *(item.term for item in spec.preferred_affinity),
             *(item.term for item in spec.preferred_anti_affinity),
         ]
-        keys = [self.term_key(term, namespace) for term in terms]
-        keys += [(item.selector, (namespace,), None, item.topology_key) for item in spec.spread]
+        keys = [*self.joint_keys(spec.affinity, namespace), *(self.term_key(term, namespace) for term in terms)]
+        keys += [spread_key(item.selector, namespace) for item in spec.spread]
         cards = (*spec.card_rules.with_pods, *spec.card_rules.without_pods)
-        return keys + [(selector, (namespace,), None, CARD_DOMAIN) for selector in cards]
+        return keys + [card_key(selector, namespace) for selector in cards]
 
     def _count(self, task: Task, amount: int) -> None:
         if self._matching:
@@ -184,7 +228,7 @@ class PlacedPods:
                 matches = [item for item in self._matching.items() if self.selects(item[0], *label_class)]
                 self._matches_of[label_class] = matches
             for key, counts in matches:
-                for domain in self._domains(key[3], task, leaving=amount < 0):
+                for domain in self._domains(key.topology_key, task, leaving=amount < 0):
                     counts.add(domain, amount)
         spec = task.needs.spec
         if spec.anti_affinity or spec.affinity or spec.preferred_affinity or spec.preferred_anti_affinity:
@@ -209,6 +253,8 @@ class PlacedPods:
                 counts.add(domain, amount * weight)
 
     def _domains(self, topology_key: str, task: Task, *, leaving: bool = False) -> tuple[int, ...]:
+        if topology_key == NODE_DOMAIN:
+            return () if task.status is Status.RELEASING else (int(self.table.number[task.row]),)
         if topology_key != CARD_DOMAIN:
             return (int(self.table.label_column(topology_key)[task.row]),)
         if leaving:
@@ -221,3 +267,20 @@ class PlacedPods:
         )
         self._cards_of[task.key] = numbers
         return numbers
+
+
+def spread_key(selector: LabelSelector, namespace: str) -> TermKey:
+    return TermKey((Pick(selector, (namespace,)),), NODE_DOMAIN)
+
+
+def card_key(selector: LabelSelector, namespace: str | None) -> TermKey:
+    """Pods on a card, of one namespace or (None) of all."""
+    everywhere = LabelSelector() if namespace is None else None
+    return TermKey((Pick(selector, () if namespace is None else (namespace,), everywhere),), CARD_DOMAIN)
+
+
+def _pick(term: AffinityTerm, namespace: str) -> Pick:
+    namespaces = term.namespaces
+    if not namespaces and term.namespace_selector is None:
+        namespaces = (namespace,)
+    return Pick(term.selector, tuple(sorted(namespaces)), term.namespace_selector)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 DEFAULT_POD_LIMIT = 110
 CHANGES_KEPT = 500_000
+WITHHELD = (Taint("node.kubernetes.io/unschedulable"), Taint("node.kubernetes.io/not-ready"))
+"""A node that is unschedulable or not ready counts as tainted so, whether or not somebody has set the taint."""
 
 
 class NodeTable(Columns):
@@ -31,7 +33,8 @@ class NodeTable(Columns):
     COLUMNS: ClassVar[tuple[str, ...]] = (
         "allocatable",
         "used",
-        "schedulable",
+        "number",
+        "withheld",
         "present",
         "taint_set",
         "image_set",
@@ -49,7 +52,11 @@ class NodeTable(Columns):
         width = resources.width
         self.allocatable: npt.NDArray[np.int64] = np.zeros((width, self._size), dtype=np.int64)
         self.used: npt.NDArray[np.int64] = np.zeros((2, width, self._size), dtype=np.int64)
-        self.schedulable: Bools = np.zeros(self._size, dtype=np.bool_)
+        self.number: Array = np.zeros(self._size, dtype=np.int32)
+        """Names the node as long as it is here, whatever its row."""
+        self._last_number = 0
+        self.withheld: Array = np.zeros(self._size, dtype=np.int8)
+        """Bits of `WITHHELD`."""
         self.present: Bools = np.zeros(self._size, dtype=np.bool_)
         self.taint_set: Array = np.zeros(self._size, dtype=np.int32)
         self.image_set: Array = np.zeros(self._size, dtype=np.int32)
@@ -86,7 +93,7 @@ class NodeTable(Columns):
         """Write a node's own properties and answer its row. When the cards are others, nobody may hold any."""
         row = self.row_of.get(node.name)
         amounts = self.resources.vector(node.allocatable)
-        if amounts[PODS] == 0:
+        if not any(name == "pods" for name, _ in node.allocatable):
             amounts[PODS] = DEFAULT_POD_LIMIT
         if row is None:
             row = self._new_row(node.name)
@@ -98,7 +105,7 @@ class NodeTable(Columns):
         self.nodes[row] = node
         self.allocatable[:, row] = amounts
         self.present[row] = True
-        self.schedulable[row] = node.ready and not node.unschedulable
+        self.withheld[row] = node.unschedulable + 2 * (not node.ready)
         self.taint_set[row] = self._taint_id(node.taints)
         self.image_set[row] = self._image_id(node.images)
         self.cpu_load[row] = node.cpu_used_percent
@@ -130,7 +137,7 @@ class NodeTable(Columns):
         self.ledger.set_cards(row, ())
         self.nodes[row] = None
         self.present[row] = False
-        self.schedulable[row] = False
+        self.withheld[row] = 0
         self.used[:, :, row] = 0
         self.allocatable[:, row] = 0
         self.tasks[row] = {}
@@ -218,6 +225,8 @@ class NodeTable(Columns):
         self.nodes.append(None)
         self.tasks.append({})
         self.row_of[name] = row
+        self._last_number += 1
+        self.number[row] = self._last_number
         self.epoch += 1
         return row
 

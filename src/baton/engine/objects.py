@@ -7,6 +7,7 @@ milli-cores, `memory` in bytes, every other resource in pieces; card memory in M
 thousandths (`share_milli`, 1000 = the whole card).
 """
 
+import re
 from enum import StrEnum
 from typing import NewType
 
@@ -19,6 +20,9 @@ QueueName = NewType("QueueName", str)
 CardId = NewType("CardId", str)
 
 WHOLE_CARD_MILLI = 1000
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+"""What counts as a number in a label: fewer things than Python's `int` takes."""
 
 Pairs = tuple[tuple[str, str], ...]
 Amounts = tuple[tuple[str, int], ...]
@@ -93,10 +97,11 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeTerm(msgspec.Struct, frozen=True, gc=False):
-    """All expressions hold; `names` is the metadata.name field selector."""
+    """All expressions hold; `names` and `not_names` are the metadata.name field selectors In and NotIn."""
 
     expressions: tuple[Requirement, ...] = ()
     names: tuple[str, ...] = ()
+    not_names: tuple[str, ...] = ()
 
 
 class PreferredNodeTerm(msgspec.Struct, frozen=True, gc=False):
@@ -139,6 +144,10 @@ class SpreadConstraint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     max_skew: int = 1
     required: bool = True
     min_domains: int = 1
+    honour_node_affinity: bool = True
+    """Count only nodes that the pod's selector and node affinity allow (nodeAffinityPolicy)."""
+    honour_taints: bool = False
+    """Count only nodes whose taints the pod tolerates (nodeTaintsPolicy)."""
 
 
 class CardRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -201,6 +210,7 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Node affinity of each bound volume: in each, one term holds."""
     tolerations: tuple[Toleration, ...] = ()
     affinity: tuple[AffinityTerm, ...] = ()
+    """As in Kubernetes, a placed pod counts for any of these only if all of them select it."""
     anti_affinity: tuple[AffinityTerm, ...] = ()
     preferred_affinity: tuple[PreferredAffinityTerm, ...] = ()
     preferred_anti_affinity: tuple[PreferredAffinityTerm, ...] = ()
@@ -384,9 +394,8 @@ def requirement_holds(requirement: Requirement, value: str | None) -> bool:
     if operator == "DoesNotExist":
         return value is None
     if operator in ("Gt", "Lt") and value is not None and requirement.values:
-        try:
-            have, bound = int(value), int(requirement.values[0])
-        except ValueError:
+        bound = requirement.values[0]
+        if not (_INTEGER.fullmatch(value) and _INTEGER.fullmatch(bound)):
             return False
-        return have > bound if operator == "Gt" else have < bound
+        return int(value) > int(bound) if operator == "Gt" else int(value) < int(bound)
     return False

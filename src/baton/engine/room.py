@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from baton.engine.affinity import CARD_DOMAIN, PlacedPods
+from baton.engine.affinity import PlacedPods, card_key
 from baton.engine.columns import Bools
 from baton.engine.demands import Demand
 from baton.engine.jobs import Task
@@ -123,14 +123,14 @@ def neighbour_mask(
     ok: npt.NDArray[np.bool_] = numbers != 0
     namespace = task.pod.namespace
     for selector in rules.with_pods:
-        counts = placed.matching((selector, (namespace,), None, CARD_DOMAIN))
+        counts = placed.matching(card_key(selector, namespace))
         own = selector.matches(dict(task.pod.labels))
         if counts.total or not own:
             ok &= counts.at(numbers) > 0
     for selector in rules.without_pods:
-        ok &= placed.matching((selector, (namespace,), None, CARD_DOMAIN)).at(numbers) == 0
+        ok &= placed.matching(card_key(selector, namespace)).at(numbers) == 0
     for selector in extra:
-        ok &= placed.matching((selector, (), LabelSelector(), CARD_DOMAIN)).at(numbers) == 0
+        ok &= placed.matching(card_key(selector, None)).at(numbers) == 0
     if rules.spread_group and task.job is not None:
         ok &= ~np.isin(numbers, _cards_of_group(task, nodes))
     return ok

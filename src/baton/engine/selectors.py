@@ -16,16 +16,22 @@ def terms_hold(terms: tuple[NodeTerm, ...], nodes: NodeView) -> Bools:
 
 
 def term_holds(term: NodeTerm, nodes: NodeView) -> Bools:
-    if not term.expressions and not term.names:
+    if not term.expressions and not term.names and not term.not_names:
         return np.zeros(nodes.size, dtype=np.bool_)
     ok = nodes.true()
     for requirement in term.expressions:
         ok &= _requirement(requirement, nodes)
     if term.names:
-        rows = [nodes.table.row_of.get(NodeName(name), -1) for name in term.names]
-        own = np.arange(nodes.table.count) if nodes.rows is None else nodes.rows
-        ok &= np.isin(own, rows)
+        ok &= _named(term.names, nodes)
+    if term.not_names:
+        ok &= ~_named(term.not_names, nodes)
     return ok
+
+
+def _named(names: tuple[str, ...], nodes: NodeView) -> Bools:
+    rows = [nodes.table.row_of.get(NodeName(name), -1) for name in names]
+    own = np.arange(nodes.table.count) if nodes.rows is None else nodes.rows
+    return np.isin(own, rows)
 
 
 def _requirement(requirement: Requirement, nodes: NodeView) -> Bools:

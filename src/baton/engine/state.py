@@ -198,8 +198,10 @@ class ClusterState:
                 self._recount(task.job, task, before, status)
             return
         leaves_row = from_row >= 0 and (row != from_row or before not in ON_NODE)
-        if leaves_row:
+        restaged = self.placed.counts_nodes and row == from_row and Status.RELEASING in (before, status)
+        if leaves_row or restaged:
             self.placed.remove(task)
+        if leaves_row:
             if task.needs.spec.host_ports:
                 self._count_ports(task, from_row, -1)
             table.tasks[from_row].pop(task.key, None)
@@ -218,6 +220,8 @@ class ClusterState:
             else:
                 table.used[0 if status is Status.RELEASING else 1, :, row] += request
                 table.unsettled[row] += 1
+            if restaged:
+                self.placed.add(task)
             if row != from_row:
                 table.tasks[row][task.key] = task
                 self.placed.add(task)

@@ -85,11 +85,11 @@ class NodeOrderPlugin(Plugin[NodeOrderArguments]):
         for sign, preferences in ((1, spec.preferred_affinity), (-1, spec.preferred_anti_affinity)):
             for preference in preferences:
                 key = placed.term_key(preference.term, namespace)
-                total += sign * preference.weight * placed.matching(key).at(nodes.label(key[3]))
+                total += sign * preference.weight * placed.matching(key).at(nodes.label(key.topology_key))
         labels = placed.label_class(task)
         for role, sign in (("affinity", 1), ("prefer", 1), ("avoid", -1)):
             for key, counts in placed.owning(role, labels):
-                total += sign * counts.at(nodes.label(key[3]))
+                total += sign * counts.at(nodes.label(key.topology_key))
         return total
 
     def _crowding(self, task: Task, nodes: NodeView) -> Floats | None:
@@ -98,8 +98,11 @@ class NodeOrderPlugin(Plugin[NodeOrderArguments]):
             return None
         total = np.zeros(nodes.size)
         for constraint in wishes:
-            key = (constraint.selector, (task.pod.namespace,), None, constraint.topology_key)
-            total += self._placed.matching(key).at(nodes.label(constraint.topology_key))
+            key = constraint.topology_key
+            present = nodes.table.view().column(nodes.table.present)
+            crowds = self._placed.by_domain(constraint.selector, task.pod.namespace, key, present)
+            crowds[0] = crowds.max()  # a node without the label is no better than the most crowded domain
+            total += crowds[nodes.label(key)]
         return total
 
 

@@ -4,7 +4,7 @@ Nodes are told apart by value numbers of labels and by numbered taint sets, so e
 What depends on pods elsewhere is in `world_filters`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from baton.engine.affinity import PlacedPods
 from baton.engine.columns import Bools
 from baton.engine.jobs import Task
-from baton.engine.nodes import NodeTable, NodeView
+from baton.engine.nodes import WITHHELD, NodeTable, NodeView
 from baton.engine.objects import SpreadConstraint, Taint, Toleration
 from baton.engine.plugin import Check, Plugin
 from baton.engine.selectors import terms_hold
@@ -45,7 +45,7 @@ class PredicatesPlugin(Plugin[PredicatesArguments]):
 
     def filters(self, task: Task, nodes: NodeView) -> Iterator[Check]:
         spec, arguments = task.needs.spec, self.arguments
-        yield Check("not ready or unschedulable", nodes.column(nodes.table.schedulable), resolvable=False)
+        yield Check("not ready or unschedulable", _not_withheld(spec.tolerations, nodes), resolvable=False)
         if arguments.node_affinity:
             for key, value in spec.node_selector:
                 wanted = nodes.table.label_values(key).get(value, -1)
@@ -68,46 +68,61 @@ class PredicatesPlugin(Plugin[PredicatesArguments]):
         if arguments.pod_affinity:
             yield from self._affinity(task, nodes)
         if arguments.spread:
-            for constraint in spec.spread:
-                if constraint.required:
-                    yield Check("would break the topology spread", self._spread(task, constraint, nodes))
+            required = [constraint for constraint in spec.spread if constraint.required]
+            if required:
+                yield from self._spread(task, required, nodes)
 
     def _affinity(self, task: Task, nodes: NodeView) -> Iterator[Check]:
         spec, placed = task.needs.spec, self._placed
         namespace, labels = task.pod.namespace, placed.label_class(task)
-        keys = [placed.term_key(term, namespace) for term in spec.affinity]
+        keys = placed.joint_keys(spec.affinity, namespace)
         counts = [placed.matching(key) for key in keys]
-        alone = not any(count.total for count in counts) and all(placed.selects(key, *labels) for key in keys)
+        alone = bool(keys) and not any(count.total for count in counts) and placed.selects(keys[0], *labels)
         for key, count in zip(keys, counts, strict=True):
-            domains = nodes.label(key[3])
+            domains = nodes.label(key.topology_key)
             near = (domains > 0) if alone else (count.at(domains) > 0)
             yield Check("did not match the pod affinity", near)
         for term in spec.anti_affinity:
             key = placed.term_key(term, namespace)
-            yield Check("did not match the pod anti-affinity", placed.matching(key).at(nodes.label(key[3])) == 0)
-        for key, count in placed.owning("anti", placed.label_class(task)):
-            yield Check("held pods whose anti-affinity excludes this one", count.at(nodes.label(key[3])) == 0)
+            away = placed.matching(key).at(nodes.label(key.topology_key)) == 0
+            yield Check("did not match the pod anti-affinity", away)
+        for key, count in placed.owning("anti", labels):
+            yield Check("held pods whose anti-affinity excludes this one", count.at(nodes.label(key.topology_key)) == 0)
 
-    def _spread(self, task: Task, constraint: SpreadConstraint, nodes: NodeView) -> Bools:
-        """A domain may not get more than `max_skew` above the emptiest one that the pod could use."""
-        key = (constraint.selector, (task.pod.namespace,), None, constraint.topology_key)
-        domains = nodes.label(constraint.topology_key)
-        counts = self._placed.matching(key).at(domains)
-        all_nodes = nodes.table.view()
-        usable = all_nodes.label(constraint.topology_key) > 0
-        usable &= all_nodes.column(nodes.table.present)
-        for label, value in task.needs.spec.node_selector:
-            usable &= all_nodes.label(label) == nodes.table.label_values(label).get(value, -1)
-        if task.needs.spec.node_terms:
-            usable &= terms_hold(task.needs.spec.node_terms, all_nodes)
-        existing = all_nodes.label(constraint.topology_key)[usable]
-        if not len(existing):
-            return np.zeros(nodes.size, dtype=np.bool_)
-        fewest = int(self._placed.matching(key).at(existing).min())
-        if len(np.unique(existing)) < constraint.min_domains:
-            fewest = 0
-        own = int(constraint.selector.matches(dict(task.pod.labels)))
-        ok: Bools = (domains > 0) & (counts + own - fewest <= constraint.max_skew)
+    def _spread(self, task: Task, constraints: Sequence[SpreadConstraint], nodes: NodeView) -> Iterator[Check]:
+        """A domain may not get more than `max_skew` above the emptiest one that the pod could use.
+
+        Domains are those of nodes that have the labels of all constraints and that the pod could use by the policies
+        of the constraint; only their pods count.
+        """
+        everywhere = nodes.table.view()
+        labelled = everywhere.column(nodes.table.present).copy()
+        for constraint in constraints:
+            labelled &= everywhere.label(constraint.topology_key) > 0
+        for constraint in constraints:
+            here = nodes.label(constraint.topology_key)
+            yield Check(f"lacked the label {constraint.topology_key} to spread over", here > 0, resolvable=False)
+            counted = labelled & self._counted(task, constraint, everywhere)
+            existing = np.unique(everywhere.label(constraint.topology_key)[counted])
+            crowds = self._placed.by_domain(
+                constraint.selector, task.pod.namespace, constraint.topology_key, counted
+            )
+            fewest = crowds[existing].min() if len(existing) >= max(constraint.min_domains, 1) else 0
+            own = constraint.selector.matches(dict(task.pod.labels))
+            yield Check("would break the topology spread", crowds[here] + own - fewest <= constraint.max_skew)
+
+    @staticmethod
+    def _counted(task: Task, constraint: SpreadConstraint, nodes: NodeView) -> Bools:
+        """Nodes whose pods count, by the policies of the constraint."""
+        spec, ok = task.needs.spec, nodes.true()
+        if constraint.honour_node_affinity:
+            for label, value in spec.node_selector:
+                ok &= nodes.label(label) == nodes.table.label_values(label).get(value, -1)
+            if spec.node_terms:
+                ok &= terms_hold(spec.node_terms, nodes)
+        if constraint.honour_taints:
+            ok &= _tolerated(spec.tolerations, nodes.table)[nodes.column(nodes.table.taint_set)]
+            ok &= _not_withheld(spec.tolerations, nodes)
         return ok
 
     def _ports_free(self, task: Task, nodes: NodeView) -> Bools:
@@ -119,6 +134,15 @@ class PredicatesPlugin(Plugin[PredicatesArguments]):
             if taken and any(_ports_clash(port, other) for port in wanted for other in taken):
                 ok[at] = False
         return ok
+
+
+def _not_withheld(tolerations: tuple[Toleration, ...], nodes: NodeView) -> Bools:
+    borne = [
+        all(_bears(tolerations, taint) for place, taint in enumerate(WITHHELD) if bits >> place & 1)
+        for bits in range(1 << len(WITHHELD))
+    ]
+    result: Bools = np.array(borne, dtype=np.bool_)[nodes.column(nodes.table.withheld)]
+    return result
 
 
 def _tolerated(tolerations: tuple[Toleration, ...], table: NodeTable) -> Bools:
