@@ -6,7 +6,7 @@ import json
 import ssl
 import threading
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,7 @@ class Api:
             if error.status != 404:
                 raise
 
-    def watch(self, path: str, resource_version: str, timeout_s: float = 60.0) -> Iterator[tuple[str, Object]]:
+    def watch(self, path: str, resource_version: str, timeout_s: float = 60.0) -> Generator[tuple[str, Object]]:
         """What happens in a collection from then on, as (type, object); silence for `timeout_s` is an error.
 
         The connection is the generator's own and ends with it.

@@ -124,9 +124,8 @@ class PlacedPods:
             return np.zeros(len(table.label_values(topology_key)) + 1)
         counts = self.matching(spread_key(selector, namespace)).at(table.number[: table.count][counted])
         domains = table.label_column(topology_key)[: table.count][counted]
-        result: npt.NDArray[np.float64] = np.bincount(
-            domains, weights=counts, minlength=len(table.label_values(topology_key)) + 1
-        )
+        result = np.zeros(len(table.label_values(topology_key)) + 1)
+        np.add.at(result, domains, counts)
         return result
 
     def matching(self, key: TermKey) -> TermCounts:

@@ -111,6 +111,8 @@ class SpreadConstraint(_Read, frozen=True, gc=False):
     label_selector: LabelSelector | None = None
     min_domains: int | None = None
     match_label_keys: tuple[str, ...] = ()
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
 
 
 class ClaimSource(_Read, frozen=True, gc=False):

@@ -1,5 +1,7 @@
 """kube-scheduler's filters and scores, as scenarios."""
 
+from typing import Any
+
 import pytest
 
 from baton.engine.objects import (
@@ -143,4 +145,85 @@ def test_scheduling_gates_keep_a_pod_out() -> None:
 def test_image_locality_breaks_a_tie() -> None:
     image = ("big:1", 900 << 20)
     outcome = Cluster(nodes=[node("a"), node("b", images=(image,))], pods=[pod("p", spec(images=("big:1",)))]).run()
+    assert outcome.placed == {"p": "b"}
+
+
+def test_a_cordoned_node_takes_pods_that_tolerate_it() -> None:
+    tolerant = spec(tolerations=(Toleration(key="node.kubernetes.io/unschedulable", operator="Exists"),))
+    patient = spec(tolerations=(Toleration(key="node.kubernetes.io/not-ready", operator="Exists"),))
+    cordoned = [node("a", unschedulable=True)]
+    assert Cluster(nodes=cordoned, pods=[pod("p", tolerant), pod("q")]).run().placed == {"p": "a"}
+    assert Cluster(nodes=cordoned, pods=[pod("p", patient)]).run().placed == {}
+    assert Cluster(nodes=[node("a", ready=False)], pods=[pod("p", patient)]).run().placed == {"p": "a"}
+
+
+def test_a_node_that_says_it_takes_no_pods_takes_none() -> None:
+    assert Cluster(nodes=[node("a", pods=0), node("b", pods=1)], pods=[pod("p")]).run().placed == {"p": "b"}
+
+
+@pytest.mark.parametrize(("value", "is_number"), [("10", True), ("1_0", False), ("ten", False)])
+def test_labels_are_compared_as_kubernetes_reads_numbers(value: str, is_number: bool) -> None:
+    what = spec(node_terms=(NodeTerm((Requirement("gen", "Gt", ("1",)),)),))
+    placed = Cluster(nodes=[node("a", labels={"gen": value})], pods=[pod("p", what)]).run().placed
+    assert placed == ({"p": "a"} if is_number else {})
+
+
+def test_a_node_can_be_excluded_by_name() -> None:
+    what = spec(node_terms=(NodeTerm(not_names=("a",)),))
+    assert Cluster(nodes=[node("a"), node("b")], pods=[pod("p", what)]).run().placed == {"p": "b"}
+
+
+def test_all_affinity_terms_are_about_the_same_pod() -> None:
+    """A web pod here and a blue pod there do not add up to the blue web pod that is asked for."""
+    blue = LabelSelector((("colour", "blue"),))
+    terms = (AffinityTerm(selector=WEB, topology_key=HOST), AffinityTerm(selector=blue, topology_key=ZONE))
+    nodes = [node("a", labels={ZONE: "1"}), node("b", labels={ZONE: "1"})]
+    apart = [running("w", "a", labels={"app": "web"}), running("x", "b", labels={"colour": "blue"})]
+    seeker = pod("p", spec(affinity=terms))
+    assert Cluster(nodes=nodes, pods=[*apart, seeker]).run().placed == {}
+    both = running("y", "b", labels={"app": "web", "colour": "blue"})
+    assert Cluster(nodes=nodes, pods=[*apart, both, seeker]).run().placed == {"p": "b"}
+
+
+def _spread(**more: Any) -> SpreadConstraint:
+    return SpreadConstraint(selector=WEB, topology_key=ZONE, max_skew=1, **more)
+
+
+@pytest.mark.parametrize(("honour", "placed"), [(True, {"p": "b"}), (False, {})])
+def test_spread_counts_only_nodes_that_the_pod_may_use(honour: bool, placed: dict[str, str]) -> None:
+    """Zone 2 is empty, but its only node is not for this pod: whether it counts is the constraint's policy."""
+    nodes = [
+        node("a", labels={ZONE: "1"}),
+        node("b", labels={ZONE: "1", "disk": "ssd"}),
+        node("c", labels={ZONE: "2"}),
+    ]
+    web = {"app": "web"}
+    what = spec(node_selector=(("disk", "ssd"),), spread=(_spread(honour_node_affinity=honour),))
+    pods = [running("w", "a", labels=web), running("x", "a", labels=web), pod("p", what, labels=web)]
+    assert Cluster(nodes=nodes, pods=pods).run().placed == placed
+
+
+@pytest.mark.parametrize(("honour", "placed"), [(True, {"p": "a"}), (False, {})])
+def test_spread_may_leave_tainted_nodes_out(honour: bool, placed: dict[str, str]) -> None:
+    nodes = [node("a", labels={ZONE: "1"}), node("c", labels={ZONE: "2"}, taints=(Taint("repair"),))]
+    web = {"app": "web"}
+    what = spec(spread=(_spread(honour_taints=honour),))
+    pods = [running("w", "a", labels=web), pod("p", what, labels=web)]
+    assert Cluster(nodes=nodes, pods=pods).run().placed == placed
+
+
+def test_spread_does_not_count_pods_that_are_leaving() -> None:
+    nodes = [node("a", labels={ZONE: "1"}), node("b", labels={ZONE: "2"}, unschedulable=True)]
+    web = {"app": "web"}
+    what = spec(spread=(_spread(),))
+    for leaving, placed in ((True, {"p": "a"}), (False, {})):
+        pods = [running("w", "a", labels=web, deleting=leaving), pod("p", what, labels=web)]
+        assert Cluster(nodes=nodes, pods=pods).run().placed == placed
+
+
+def test_spread_over_two_keys_needs_both_labels() -> None:
+    rack = SpreadConstraint(selector=WEB, topology_key="rack")
+    nodes = [node("a", labels={ZONE: "1"}), node("b", labels={ZONE: "1", "rack": "r"})]
+    what = spec(spread=(_spread(), rack))
+    outcome = Cluster(nodes=nodes, pods=[pod("p", what, labels={"app": "web"})]).run()
     assert outcome.placed == {"p": "b"}

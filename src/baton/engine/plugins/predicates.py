@@ -104,9 +104,7 @@ class PredicatesPlugin(Plugin[PredicatesArguments]):
             yield Check(f"lacked the label {constraint.topology_key} to spread over", here > 0, resolvable=False)
             counted = labelled & self._counted(task, constraint, everywhere)
             existing = np.unique(everywhere.label(constraint.topology_key)[counted])
-            crowds = self._placed.by_domain(
-                constraint.selector, task.pod.namespace, constraint.topology_key, counted
-            )
+            crowds = self._placed.by_domain(constraint.selector, task.pod.namespace, constraint.topology_key, counted)
             fewest = crowds[existing].min() if len(existing) >= max(constraint.min_domains, 1) else 0
             own = constraint.selector.matches(dict(task.pod.labels))
             yield Check("would break the topology spread", crowds[here] + own - fewest <= constraint.max_skew)

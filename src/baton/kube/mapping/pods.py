@@ -148,7 +148,7 @@ class PodWords:
             spread=tuple(selectors.spread(item, labels) for item in spec.topology_spread_constraints),
             host_ports=tuple(
                 (port.host_ip, port.protocol, port.host_port)
-                for container in spec.containers
+                for container in (*spec.containers, *(item for item in spec.init_containers if _is_sidecar(item)))
                 for port in container.ports
                 if port.host_port
             ),
@@ -159,11 +159,10 @@ class PodWords:
 
     def _containers(self, spec: core.PodSpec) -> Iterable[Container]:
         for container in spec.init_containers:
-            sidecar = container.restart_policy == "Always"
             yield Container(
                 name=container.name,
                 requests=_requests(container.resources),
-                role=ContainerRole.SIDECAR if sidecar else ContainerRole.INIT,
+                role=ContainerRole.SIDECAR if _is_sidecar(container) else ContainerRole.INIT,
             )
         for container in spec.containers:
             yield Container(
@@ -171,6 +170,11 @@ class PodWords:
                 requests=_requests(container.resources),
                 cards=self._cards.requests(container),
             )
+
+
+def _is_sidecar(container: core.Container) -> bool:
+    """Of an init container: whether it keeps running beside the others."""
+    return container.restart_policy == "Always"
 
 
 def pod_key(pod: core.Pod) -> PodKey:

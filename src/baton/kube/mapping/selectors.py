@@ -41,13 +41,8 @@ def node_terms(selector: core.NodeSelector | None) -> tuple[NodeTerm, ...]:
 def node_term(term: core.NodeSelectorTerm) -> NodeTerm:
     """An empty term selects no node; field selectors know one field, metadata.name."""
     names = tuple(value for item in term.match_fields for value in item.values if item.operator == "In")
-    excluded = [value for item in term.match_fields for value in item.values if item.operator == "NotIn"]
-    expressions = requirements(term.match_expressions)
-    if excluded:
-        expressions += (Requirement("kubernetes.io/hostname", "NotIn", tuple(excluded)),)
-    if not expressions and not names:
-        return NodeTerm(expressions=(Requirement("baton.dev/nothing", "In", ()),))
-    return NodeTerm(expressions, names)
+    not_names = tuple(value for item in term.match_fields for value in item.values if item.operator == "NotIn")
+    return NodeTerm(requirements(term.match_expressions), names, not_names)
 
 
 def preferred_nodes(affinity: core.NodeAffinity | None) -> tuple[PreferredNodeTerm, ...]:
@@ -89,6 +84,8 @@ def spread(constraint: core.SpreadConstraint, labels: Mapping[str, str]) -> Spre
         max_skew=constraint.max_skew,
         required=constraint.when_unsatisfiable == "DoNotSchedule",
         min_domains=constraint.min_domains or 1,
+        honour_node_affinity=constraint.node_affinity_policy == "Honor",
+        honour_taints=constraint.node_taints_policy == "Honor",
     )
 
 
