@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from baton.errors import UsageError
 from baton.jobs.controller import SCHEDULER_NAMES, Controller, MakeController, Surroundings
+from baton.jobs.podgroup_controller import PodGroupController
 from baton.jobs.queue_controller import QueueController
 from baton.jobs.telemetry import Telemetry
 from baton.kube.client import Client
@@ -33,6 +34,7 @@ _LOG = structlog.get_logger("baton.jobs")
 COMPONENT = "baton-controller"
 
 CONTROLLERS: Mapping[str, MakeController] = {
+    PodGroupController.name: PodGroupController,
     QueueController.name: QueueController,
 }
 """Every controller by the name under which `--controllers` knows it."""
