@@ -44,6 +44,7 @@ COMMANDS: dict[str, Entry] = {
     "queue": Entry("baton.cli.queue", "Make, look at and steer the queues in which jobs wait.", _CLUSTER),
     "pod": Entry("baton.cli.pod", "Look at the pods of jobs and queues.", _CLUSTER),
     "agent": Entry("baton.cli.agent", "Run the node agent, which gives containers their GPUs.", _CLUSTER),
+    "admission": Entry("baton.cli.admission", "Run the webhooks: defaults and checks for jobs and GPU pods.", _CLUSTER),
     "install": Entry("baton.cli.install", "Install Baton in a cluster, or bring it up to date.", _CLUSTER),
     "controller": Entry("baton.cli.controller", "Run the controllers behind Volcano's objects.", _CLUSTER),
     "sim": Entry("baton.cli.sim", "Run the scheduler on a trace and see what a policy would have done.", _STUDY),

@@ -1,0 +1,166 @@
+"""The webhooks by their paths: which checks belong to which kind and operation."""
+
+import pathlib
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+
+from baton.engine.resources import SLOTS
+from baton.jobs.admission.cluster import Cluster, strictness
+from baton.jobs.admission.cronjobs import check_cron_job
+from baton.jobs.admission.findings import Field, Findings
+from baton.jobs.admission.job_updates import check_job_update
+from baton.jobs.admission.jobflows import check_job_flow, check_job_template
+from baton.jobs.admission.jobs import check_job, default_job
+from baton.jobs.admission.patches import Patches, patched
+from baton.jobs.admission.podgroups import check_pod_group, check_queue_choice, default_pod_group
+from baton.jobs.admission.pods import check_pod
+from baton.jobs.admission.queues import MAX_DEPTH, check_place, check_queue, check_queue_deletion, default_queue
+from baton.jobs.admission.resource_groups import ResourceGroup, default_pod
+from baton.jobs.admission.reviews import CREATE, DELETE, UPDATE, Request, Verdict
+from baton.kube.volcano_names import DEFAULT_QUEUE, DEFAULT_SCHEDULER
+
+Endpoint = Callable[[Request], Awaitable[Verdict]]
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """What an administrator decides about admission."""
+
+    scheduler_name: str = DEFAULT_SCHEDULER
+    """Given to jobs that name no scheduler."""
+    scheduler_names: tuple[str, ...] = ("baton", "volcano")
+    """Pods of these schedulers are ours."""
+    slot_resources: tuple[str, ...] = (SLOTS,)
+    """Names of time-shared GPU slots."""
+    max_queue_depth: int = MAX_DEPTH
+    """How many queues may stand above each other, root not counted."""
+    resource_groups_file: pathlib.Path | None = None
+
+
+class Webhooks:
+    """All endpoints over one cluster."""
+
+    def __init__(self, cluster: Cluster, policy: Policy) -> None:
+        self._cluster = cluster
+        self._policy = policy
+        self.resource_groups: tuple[ResourceGroup, ...] = ()
+        """Replaced when their file changes."""
+
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """Every path; those that change objects end in /mutate."""
+        return {
+            "/jobs/mutate": self.mutate_job,
+            "/jobs/validate": self.validate_job,
+            "/pods/mutate": self.mutate_pod,
+            "/pods/validate": self.validate_pod,
+            "/podgroups/mutate": self.mutate_pod_group,
+            "/podgroups/validate": self.validate_pod_group,
+            "/queues/mutate": self.mutate_queue,
+            "/queues/validate": self.validate_queue,
+            "/cronjobs/validate": self.validate_cron_job,
+            "/jobflows/validate": self.validate_job_flow,
+            "/jobtemplates/validate": self.validate_job_template,
+        }
+
+    async def mutate_job(self, request: Request) -> Verdict:
+        findings, patches = Findings(), Patches()
+        if request.operation == CREATE:
+            spec = Field("", request.new)["spec"]
+            patches = default_job(spec.mapping(findings), self._policy.scheduler_name, "spec")
+            check_job(patched(request.new, patches), findings, self._policy.slot_resources)
+        return Verdict(findings, patches)
+
+    async def validate_job(self, request: Request) -> Verdict:
+        findings = Findings()
+        if request.operation == UPDATE:
+            if not request.leaving:
+                check_job_update(request.old, request.new, findings)
+        elif request.operation == CREATE:
+            check_job(request.new, findings, self._policy.slot_resources)
+            spec = Field("", request.new)["spec"]
+            await self._check_queue(spec["queue"], findings, "job")
+            if not findings.refusals:
+                for task in spec["tasks"].items(findings):
+                    strict = strictness(request.options)
+                    await self._cluster.check_template(task["template"], request.namespace, strict, findings)
+        return Verdict(findings, Patches())
+
+    async def mutate_pod(self, request: Request) -> Verdict:
+        patches = Patches()
+        if request.operation == CREATE:
+            patches = default_pod(request.new, request.namespace, self.resource_groups)
+        return Verdict(Findings(), patches)
+
+    async def validate_pod(self, request: Request) -> Verdict:
+        findings = Findings()
+        if request.operation != DELETE and not request.leaving:
+            check_pod(request.new, findings, self._policy.scheduler_names, self._policy.slot_resources)
+        return Verdict(findings, Patches())
+
+    async def mutate_pod_group(self, request: Request) -> Verdict:
+        findings, patches = Findings(), Patches()
+        if request.operation == CREATE:
+            check_pod_group(request.new, findings)
+            queue = Field("", request.new)["spec"]["queue"].value
+            if not findings.refusals and queue in (None, "", DEFAULT_QUEUE):
+                annotations = await self._cluster.namespace_annotations(request.namespace)
+                patches = default_pod_group(request.new, annotations)
+        return Verdict(findings, patches)
+
+    async def validate_pod_group(self, request: Request) -> Verdict:
+        findings = Findings()
+        if request.operation == CREATE:
+            check_pod_group(request.new, findings)
+            await self._check_queue(Field("", request.new)["spec"]["queue"], findings, "PodGroup")
+        return Verdict(findings, Patches())
+
+    async def mutate_queue(self, request: Request) -> Verdict:
+        findings, patches = Findings(), Patches()
+        if request.operation == CREATE:
+            patches = default_queue(request.new)
+            check_queue(patched(request.new, patches), findings)
+        return Verdict(findings, patches)
+
+    async def validate_queue(self, request: Request) -> Verdict:
+        for fresh in (False, True):
+            findings = Findings()
+            tree = await self._cluster.tree(fresh=fresh)
+            if request.operation == DELETE:
+                check_queue_deletion(request.name, tree, findings)
+            elif not request.leaving and request.new.get("spec") != request.old.get("spec"):
+                check_queue(request.new, findings)
+                check_place(request.new, tree, findings, self._policy.max_queue_depth)
+            if not findings.refusals:
+                break
+        return Verdict(findings, Patches())
+
+    async def validate_cron_job(self, request: Request) -> Verdict:
+        findings = Findings()
+        if not request.leaving and request.new.get("spec") != request.old.get("spec"):
+            check_cron_job(request.new, findings)
+        return Verdict(findings, Patches())
+
+    async def validate_job_flow(self, request: Request) -> Verdict:
+        findings = Findings()
+        if not request.leaving and request.new.get("spec") != request.old.get("spec"):
+            check_job_flow(request.new, findings)
+        return Verdict(findings, Patches())
+
+    async def validate_job_template(self, request: Request) -> Verdict:
+        findings = Findings()
+        if not request.leaving and request.new.get("spec") != request.old.get("spec"):
+            check_job_template(request.new, findings)
+        return Verdict(findings, Patches())
+
+    async def _check_queue(self, field: Field, findings: Findings, what: str) -> None:
+        """A queue by what we know; a refusal only by what the API server knows."""
+        name = str(field.value or DEFAULT_QUEUE)
+        for fresh in (False, True):
+            found = Findings()
+            queue = await self._cluster.queue(name, fresh=fresh)
+            tree = await self._cluster.tree(fresh=fresh)
+            children = [child.metadata.name for child in tree.children(name)]
+            check_queue_choice(field, queue, children, found, what=what)
+            if not found.refusals:
+                return
+        findings.refusals += found.refusals

@@ -1,0 +1,62 @@
+"""Changed jobs: their size and priority may change, nothing else, because pods have been made from the rest."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from baton.jobs.admission.findings import Field, Findings, Rule, show
+from baton.jobs.admission.jobs import check_job
+
+UPDATE_TASKS = Rule(
+    "update-tasks", "{field} had {before} tasks and has {now}: job updates may not add or remove tasks; make a new job"
+)
+UPDATE_FIELDS = Rule(
+    "update-fields",
+    "{field} changed from {before} to {value}: job updates may not change fields other than `minAvailable`, "
+    "`tasks[*].replicas under spec` and `PriorityClassName`; make a new job",
+)
+
+
+def check_job_update(old: Mapping[str, Any], new: Mapping[str, Any], findings: Findings) -> None:
+    """A changed job: only its size and priority may change."""
+    before, now = Field("", old)["spec"], Field("", new)["spec"]
+    if before.value == now.value:
+        return
+    check_job(new, findings)
+    tasks_before, tasks_now = before["tasks"].items(Findings()), now["tasks"].items(Findings())
+    if len(tasks_before) != len(tasks_now):
+        findings.add(UPDATE_TASKS, now["tasks"], before=len(tasks_before), now=len(tasks_now))
+        return
+    for path, was, value in _changes("spec", _fixed(before), _fixed(now)):
+        findings.add(UPDATE_FIELDS, Field(path, value), before=show(was))
+
+
+def _fixed(spec: Field) -> Any:
+    """What of a specification may not change. The controller itself names the claims that it makes."""
+    fixed = copy.deepcopy(spec.value or {})
+    for key in ("minAvailable", "priorityClassName"):
+        fixed.pop(key, None)
+    for task in fixed.get("tasks") or []:
+        for key in ("replicas", "minAvailable"):
+            task.pop(key, None)
+    for volume in fixed.get("volumes") or []:
+        if volume.get("volumeClaim"):
+            volume.pop("volumeClaimName", None)
+    return fixed
+
+
+def _changes(path: str, before: Any, now: Any) -> list[tuple[str, Any, Any]]:
+    """Paths with what was there and what is there now; nothing and an empty value are the same."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        found = []
+        for key in dict.fromkeys((*before, *now)):
+            found += _changes(f"{path}.{key}", before.get(key), now.get(key))
+        return found
+    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        found = []
+        for place, (one, other) in enumerate(zip(before, now, strict=True)):
+            found += _changes(f"{path}[{place}]", one, other)
+        return found
+    if before == now or (not before and not now):
+        return []
+    return [(path, before, now)]
