@@ -75,7 +75,9 @@ def admission(
     from baton.lock import logs
 
     if not host:
-        raise UsageError("--host is missing: give the names under which API servers call, as in --host NAME.NAMESPACE.svc")
+        raise UsageError(
+            "--host is missing: give the name under which API servers call us, as in --host NAME.NAMESPACE.svc"
+        )
     logs.set_up(sys.stderr, as_json=log_json, verbose=verbose)
     policy = Policy(
         scheduler_name=default_scheduler,

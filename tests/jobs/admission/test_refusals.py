@@ -1,0 +1,153 @@
+"""Every rule refuses what it is about, in a sentence that names field and value, and nothing else."""
+
+import asyncio
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from baton.jobs.admission.cluster import TEMPLATE
+from baton.jobs.admission.endpoints import Policy, Webhooks
+from baton.jobs.admission.findings import RULES, Field, Findings
+from baton.jobs.admission.queues import Tree
+from baton.jobs.admission.reviews import Request, Verdict
+from baton.kube.volcano import Queue
+from tests.jobs.admission.cases import CASES, Case, Object, container, cron_job, job, job_flow, pod, queue, task_of
+
+ROOT = Path(__file__).parents[3]
+PATHS = {
+    "Job": "jobs",
+    "Queue": "queues",
+    "PodGroup": "podgroups",
+    "CronJob": "cronjobs",
+    "JobFlow": "jobflows",
+    "JobTemplate": "jobtemplates",
+    "Pod": "pods",
+}
+
+
+class KnownCluster:
+    """A cluster with these queues, whose API server has nothing against any template but some words."""
+
+    def __init__(self, queues: tuple[Object, ...]) -> None:
+        self._queues = [msgspec.convert(each, Queue, strict=False) for each in queues]
+
+    async def queue(self, name: str, *, fresh: bool = False) -> Queue | None:
+        return Tree(self._queues).get(name)
+
+    async def tree(self, *, fresh: bool = False) -> Tree:
+        return Tree(self._queues)
+
+    async def namespace_annotations(self, name: str) -> dict[str, str]:
+        return {}
+
+    async def check_template(self, template: Field, namespace: str, strict: bool, findings: Findings) -> None:
+        if "Sometimes" in str(template.value) or "comand" in str(template.value):
+            findings.add(TEMPLATE, template, reason="it is odd")
+
+
+def review(case: Case) -> Verdict:
+    """Both webhooks, as the API server calls them: what the first one refuses the second never sees."""
+    webhooks = Webhooks(KnownCluster(case.given), Policy())  # type: ignore[arg-type]
+    endpoints = webhooks.endpoints()
+    operation = "DELETE" if case.delete else "UPDATE" if case.before else "CREATE"
+    request = Request(
+        uid="u",
+        operation=operation,
+        name=case.manifest["metadata"]["name"],
+        namespace="test",
+        object=None if case.delete else case.manifest,
+        old_object=case.before,
+    )
+
+    async def ask() -> Verdict:
+        kind = PATHS[case.manifest["kind"]]
+        for path in (f"/{kind}/mutate", f"/{kind}/validate"):
+            if path in endpoints:
+                verdict = await endpoints[path](request)
+                if not verdict.allowed:
+                    break
+        return verdict
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_rule_refuses_what_breaks_it_and_names_field_and_value(case: Case) -> None:
+    verdict = review(case)
+    assert case.rule in verdict.findings.keys
+    (sentence,) = {found.sentence for found in verdict.findings.refusals if found.rule.key == case.rule}
+    assert re.match(r"[a-zA-Z.\[\]0-9/-]+ ", sentence), "the field comes first"
+    assert "{" not in RULES[case.rule].sentence.format_map(_AnyWord())
+
+
+class _AnyWord(dict[str, str]):
+    def __missing__(self, key: str) -> str:
+        return key
+
+
+def test_every_rule_has_a_case() -> None:
+    assert set(RULES) == {case.rule for case in CASES}
+
+
+SEES_ALL = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+GOOD = (
+    job(),
+    job(plugins={"svc": ["--"], "env": ["--"]}, minAvailable=1),
+    job(policies=[{"event": "PodEvicted", "action": "RestartTask"}, {"exitCode": 3, "action": "AbortJob"}]),
+    job(task_of(container(resources={"limits": {"nvshare.com/gpu": 1}}))),
+    job(
+        task_of(
+            container(
+                resources={"limits": {"volcano.sh/vgpu-number": 2, "volcano.sh/vgpu-memory": "4096", "cpu": "1500m"}}
+            )
+        )
+    ),
+    pod(
+        container(resources={"limits": {"nvidia.com/gpu": 1}}, env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])
+    ),
+    pod(
+        container(resources={"limits": {"nvshare.com/gpu": 1}}),
+        initContainers=[{"name": "i", "image": "b", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]}],
+    ),
+    pod(annotations={"volcano.sh/jdb-min-available": "2"}),
+    queue("q", capability={"cpu": 8}, deserved={"cpu": "4"}, guarantee={"resource": {"cpu": "500m"}}),
+    cron_job(schedule="@daily", timeZone="Europe/Berlin"),
+    cron_job(schedule="*/10 8-18 * * MON-FRI"),
+    job_flow({"name": "a"}, {"name": "b", "dependsOn": {"targets": ["a"]}}),
+    job_flow({"name": "a"}, {"name": "a"}),
+    job_flow(),
+)
+
+
+@pytest.mark.parametrize("manifest", GOOD, ids=lambda manifest: str(manifest["kind"]))
+def test_what_is_right_is_let_through(manifest: Object) -> None:
+    assert review(Case("none", manifest)).findings.message() == ""
+
+
+EXAMPLES = [
+    (path.name, document)
+    for path in sorted((ROOT / "examples").glob("*.yaml"))
+    for document in yaml.safe_load_all(path.read_text())
+    if document and document["kind"] in PATHS
+]
+
+
+@pytest.mark.parametrize(("file", "manifest"), EXAMPLES, ids=lambda value: value if isinstance(value, str) else "")
+def test_our_own_examples_are_let_through(file: str, manifest: Object) -> None:
+    given = tuple(each for name, each in EXAMPLES if each["kind"] == "Queue" and each != manifest)
+    assert review(Case("none", manifest, given)).findings.message() == ""
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    verdict = review(Case("several", job(task_of(container(command="a"), name="A"), minAvailable=9, maxRetry=-1)))
+    assert set(verdict.findings.keys) == {"not-a-list", "task-name", "min-available-total", "max-retry"}
+
+
+def test_the_sentence_shows_the_right_form_of_a_command() -> None:
+    (found,) = review(Case("not-a-list", job(task_of(container(command="python train.py"))))).findings.refusals
+    assert 'write `command: ["python", "train.py"]`' in found.sentence
+    (found,) = review(Case("not-a-list", job(task_of(container(command="a | b"))))).findings.refusals
+    assert 'write `command: ["sh", "-c", "a | b"]`' in found.sentence
