@@ -47,6 +47,7 @@ COMMANDS: dict[str, Entry] = {
     "admission": Entry("baton.cli.admission", "Run the webhooks: defaults and checks for jobs and GPU pods.", _CLUSTER),
     "install": Entry("baton.cli.install", "Install Baton in a cluster, or bring it up to date.", _CLUSTER),
     "controller": Entry("baton.cli.controller", "Run the controllers behind Volcano's objects.", _CLUSTER),
+    "scheduler": Entry("baton.cli.scheduler", "Run the scheduler, which decides where and when pods go.", _CLUSTER),
     "sim": Entry("baton.cli.sim", "Run the scheduler on a trace and see what a policy would have done.", _STUDY),
     "demo": Entry("baton.cli.demo", "See it work: the same jobs serially, unmanaged and with Baton.", _SIMULATED),
     "simgpu": Entry("baton.cli.simgpu", "Simulated GPUs: start, look at, break, stop.", _SIMULATED),

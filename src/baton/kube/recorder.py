@@ -10,6 +10,7 @@ import contextlib
 import datetime
 import secrets
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -46,11 +47,21 @@ class _Crowd:
 class Recorder:
     """Writes events in the background while `run()` runs."""
 
-    def __init__(self, client: Client, component: str, host: str = "") -> None:
+    def __init__(
+        self,
+        client: Client,
+        component: str,
+        host: str = "",
+        *,
+        waiting: int = _WAITING,
+        turn: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`turn` is awaited before each event is written: a caller with more urgent requests lets it wait."""
         self._client = client
+        self._turn = turn
         self._component = component
         self._host = host
-        self._queue: asyncio.Queue[tuple[ObjectReference, str, str, str]] = asyncio.Queue(_WAITING)
+        self._queue: asyncio.Queue[tuple[ObjectReference, str, str, str]] = asyncio.Queue(waiting)
         self._known: dict[tuple[str, str, str, str], _Known] = {}
         self._crowds: dict[tuple[str, str, str], _Crowd] = {}
         self.dropped = 0
@@ -70,6 +81,8 @@ class Recorder:
             while True:
                 said = await self._queue.get()
                 try:
+                    if self._turn is not None:
+                        await self._turn()
                     await self._write(*said)
                 finally:
                     self._queue.task_done()

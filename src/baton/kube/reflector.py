@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from baton.kube.client import Client, Resource
-from baton.kube.errors import ApiError, GoneError, ThrottledError, UnreachableError
+from baton.kube.errors import ApiError, GoneError, NotFoundError, ThrottledError, UnreachableError
 from baton.kube.store import Store, key_of
 
 _LOG = structlog.get_logger("baton.kube")
@@ -24,6 +24,8 @@ _LOG = structlog.get_logger("baton.kube")
 _PAGE = 1000
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 15.0
+_ABSENT_PAUSE_S = 5.0
+"""How often a resource that is not installed is looked for."""
 
 K = TypeVar("K", bound=Any)
 
@@ -41,7 +43,9 @@ class Reflector(Generic[K]):
         label_selector: str = "",
         field_selector: str = "",
         silence_s: float = 90.0,
+        optional: bool = False,
     ) -> None:
+        """With `optional`, a resource that the server does not know counts as a kind without objects, until it does."""
         self.resource = resource
         self.store = store
         self.synced = asyncio.Event()
@@ -53,6 +57,7 @@ class Reflector(Generic[K]):
         self._label_selector = label_selector
         self._field_selector = field_selector
         self._silence_s = silence_s
+        self._optional = optional
         self._version = ""
         self._failures = 0
 
@@ -66,13 +71,22 @@ class Reflector(Generic[K]):
                 self._failures = 0
             except GoneError:
                 self._version = ""
+            except NotFoundError as error:
+                if not self._optional:
+                    await self._interrupted(error)
+                    continue
+                self.store.replace(())
+                self._version = ""
+                self.synced.set()
+                await asyncio.sleep(_ABSENT_PAUSE_S)
             except (ApiError, UnreachableError, msgspec.DecodeError) as error:
-                self._failures += 1
-                pause_s = self._pause_s(error)
-                _LOG.warning(
-                    "watch interrupted", resource=self.resource.plural, error=str(error), pause_s=round(pause_s, 2)
-                )
-                await asyncio.sleep(pause_s)
+                await self._interrupted(error)
+
+    async def _interrupted(self, error: Exception) -> None:
+        self._failures += 1
+        pause_s = self._pause_s(error)
+        _LOG.warning("watch interrupted", resource=self.resource.plural, error=str(error), pause_s=round(pause_s, 2))
+        await asyncio.sleep(pause_s)
 
     async def _list(self) -> None:
         items: list[K] = []
@@ -104,16 +118,17 @@ class Reflector(Generic[K]):
             field_selector=self._field_selector,
             silence_s=self._silence_s,
         )
-        async for event in stream:
+        async for batch in stream:
             self._heard()
-            self._version = event.resource_version
             self._failures = 0
-            if event.object is None:
-                continue
-            if event.type == "DELETED":
-                self.store.remove(key_of(event.object))
-            else:
-                self.store.put(event.object)
+            for event in batch:
+                self._version = event.resource_version
+                if event.object is None:
+                    continue
+                if event.type == "DELETED":
+                    self.store.remove(key_of(event.object))
+                else:
+                    self.store.put(event.object)
 
     def _heard(self) -> None:
         self.heard_at = time.monotonic()

@@ -1,0 +1,1 @@
+"""The live scheduler: informers feed the engine, cycles start on events, plans are carried out."""

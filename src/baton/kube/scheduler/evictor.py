@@ -1,0 +1,100 @@
+"""Carries out evictions through the Eviction API, which gives pods their grace and honours disruption budgets.
+
+An eviction that a budget refuses is not taken back at once: the engine would choose the same victim again and again. It
+counts as leaving until the pause is over.
+"""
+
+import asyncio
+from collections.abc import Iterable
+
+import structlog
+
+from baton.engine.events import EvictFailed
+from baton.engine.objects import PodKey
+from baton.engine.plan import Eviction
+from baton.kube import core
+from baton.kube.client import Client
+from baton.kube.errors import ApiError, ConflictError, NotFoundError, ThrottledError, UnreachableError
+from baton.kube.objects import ObjectReference
+from baton.kube.queue import WorkQueue
+from baton.kube.recorder import Recorder
+from baton.kube.scheduler.feed import Feed
+from baton.kube.scheduler.metrics import Metrics
+from baton.kube.scheduler.settings import Settings
+from baton.kube.store import Key
+
+_LOG = structlog.get_logger("baton.scheduler")
+
+_WORKERS = 8
+
+
+class Evictor:
+    """Evictions of plans, until their outcome is known."""
+
+    def __init__(self, client: Client, feed: Feed, recorder: Recorder, settings: Settings, metrics: Metrics) -> None:
+        self._client = client
+        self._feed = feed
+        self._recorder = recorder
+        self._settings = settings
+        self._metrics = metrics
+        self._queue: WorkQueue[PodKey] = WorkQueue()
+        self._wanted: dict[PodKey, tuple[Eviction, str]] = {}
+        self._timers: dict[PodKey, asyncio.TimerHandle] = {}
+
+    def submit(self, evictions: Iterable[Eviction]) -> None:
+        for eviction in evictions:
+            pod = self._feed.pods.get(Key(eviction.pod))
+            if pod is not None:
+                self._wanted[eviction.pod] = (eviction, pod.metadata.uid)
+                self._queue.add(eviction.pod)
+
+    async def run(self) -> None:
+        try:
+            await self._queue.run(self._evict, workers=_WORKERS)
+        finally:
+            self._queue.close()
+            for timer in self._timers.values():
+                timer.cancel()
+
+    async def _evict(self, key: PodKey) -> None:
+        eviction, uid = self._wanted[key]
+        namespace, _, name = key.partition("/")
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        action = eviction.reason.split(" ", 1)[0]
+        try:
+            await self._client.request("POST", core.PODS.path(namespace, name, "eviction"), body=body)
+        except (NotFoundError, ConflictError):
+            del self._wanted[key]  # it is gone, or another pod of that name is there: the watch says so
+            return
+        except ThrottledError as error:
+            self._metrics.eviction(action, "refused")
+            self._refused(key, error.message)
+            return
+        except UnreachableError:
+            raise  # the queue tries again
+        except ApiError as error:
+            if error.status >= 500:
+                raise
+            self._metrics.eviction(action, "failed")
+            self._refused(key, error.message)
+            return
+        del self._wanted[key]
+        self._metrics.eviction(action, "evicted")
+        about = ObjectReference(kind="Pod", namespace=namespace, name=name, uid=uid, api_version="v1")
+        self._recorder.record(about, "Evict", f"Pod is evicted, because it is {eviction.reason}", warning=True)
+        _LOG.info("evicted", pod=key, node=eviction.node, reason=eviction.reason)
+
+    def _refused(self, key: PodKey, reason: str) -> None:
+        _LOG.info("eviction refused", pod=key, reason=reason)
+        del self._wanted[key]
+        loop = asyncio.get_running_loop()
+        self._timers[key] = loop.call_later(self._settings.evict_retry_s, self._give_up, key)
+
+    def _give_up(self, key: PodKey) -> None:
+        self._timers.pop(key, None)
+        self._feed.tell(EvictFailed(key))

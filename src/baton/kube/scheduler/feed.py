@@ -1,0 +1,257 @@
+"""From watches to the engine: stores of everything that matters, and the events that their changes mean.
+
+A pod that names a PodGroup is held back until the group is known, because without it the pod would be a gang of one;
+the same for a pod whose binding has just failed, for a while. Pods of other schedulers matter once they are on a node.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from baton.engine import events as happened
+from baton.engine.events import Event
+from baton.engine.objects import GroupKey, NodeName, PodKey, PodSpec, Queue, QueueName
+from baton.kube import core, volcano
+from baton.kube.client import Client, Resource
+from baton.kube.mapping import cluster
+from baton.kube.mapping.cards import CardWords
+from baton.kube.mapping.pods import PodWords, expects_group, group_of, pod_key
+from baton.kube.reflector import Reflector
+from baton.kube.scheduler.volumes import VolumeBook
+from baton.kube.store import Delta, Key, Store
+from baton.kube.volcano_names import DEFAULT_QUEUE, ROOT_QUEUE
+
+ENDED = ("Succeeded", "Failed")
+BUILT_IN_QUEUES = (ROOT_QUEUE, DEFAULT_QUEUE)
+
+S = TypeVar("S", bound=Any)
+
+
+class Feed:
+    """Stores, reflectors, and the events not yet taken."""
+
+    def __init__(
+        self,
+        client: Client,
+        scheduler_names: Iterable[str],
+        slot_resources: Iterable[str],
+        wake: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._wake = wake
+        self.pods: Store[core.Pod] = Store({"group": _group_index})
+        self.nodes: Store[core.Node] = Store()
+        self.groups: Store[volcano.PodGroup] = Store()
+        self.queues: Store[volcano.Queue] = Store()
+        self.classes: Store[core.PriorityClass] = Store()
+        self.budgets: Store[core.Budget] = Store()
+        self.quotas: Store[core.Quota] = Store()
+        self.namespaces: Store[core.Namespace] = Store()
+        self.volumes = VolumeBook(self._volumes_moved)
+        self.cards = CardWords(tuple(slot_resources))
+        self.words = PodWords(scheduler_names, self.cards, self.volumes.terms)
+        self.with_load = False
+        """Whether the load of cards matters to the configuration; else its changes are not news."""
+        self.pods_seen: Callable[[core.Pod], None] = lambda _pod: None
+        """Told of every new pod of ours."""
+        self.groups_moved: Callable[[GroupKey], None] = lambda _key: None
+        """Told when a pod of a group changed its phase, or the group itself changed."""
+        self._events: list[Event] = []
+        self._specs: dict[PodKey, PodSpec] = {}
+        self._held: dict[PodKey, str] = {}
+        self._told_priority: dict[GroupKey, int] = {}
+        self.reflectors: list[Reflector[Any]] = []
+        self._follow(core.NODES, self.nodes, self._node)
+        self._follow(core.PRIORITY_CLASSES, self.classes, self._class)
+        self._follow(core.NAMESPACES, self.namespaces, self._namespace)
+        self._follow(core.QUOTAS, self.quotas, self._quota)
+        self._follow(core.BUDGETS, self.budgets, self._budget)
+        for resource, store in self.volumes.stores():
+            self.reflectors.append(Reflector(client, resource, store))
+        self._follow(volcano.QUEUES, self.queues, self._queue, optional=True)
+        self._follow(volcano.POD_GROUPS, self.groups, self._group, optional=True)
+        self._follow(core.PODS, self.pods, self._pod)
+        for name in BUILT_IN_QUEUES:
+            self._events.append(happened.QueueChanged(Queue(name=QueueName(name))))
+
+    def _follow(
+        self,
+        resource: Resource[S],
+        store: Store[S],
+        subscriber: Callable[[Delta[S]], None],
+        *,
+        optional: bool = False,
+    ) -> None:
+        store.subscribe(subscriber)
+        self.reflectors.append(Reflector(self._client, resource, store, optional=optional))
+
+    async def synced(self) -> None:
+        """Wait until everything was listed once."""
+        await asyncio.gather(*(reflector.synced.wait() for reflector in self.reflectors))
+
+    def take(self) -> list[Event]:
+        """What happened since the last call."""
+        taken, self._events = self._events, []
+        return taken
+
+    def tell(self, event: Event) -> None:
+        """Add what did not come from a watch: a failed bind, a failed eviction."""
+        self._events.append(event)
+        self._wake()
+
+    def hold(self, key: PodKey, uid: str) -> None:
+        """Leave the pod alone until `release`."""
+        self._held[key] = uid
+        self._again(key)
+
+    def release(self, key: PodKey) -> None:
+        if self._held.pop(key, None) is not None:
+            self._again(key)
+
+    def retranslate_nodes(self) -> None:
+        """After `with_load` changed."""
+        for node in self.nodes:
+            self._events.append(happened.NodeChanged(cluster.node_of(node, self.cards, with_load=self.with_load)))
+        self._wake()
+
+    def waits_for_group(self, pod: core.Pod) -> str:
+        """A sentence when the pod waits for a PodGroup that is not there; empty else."""
+        group = group_of(pod)
+        if group is not None and self.groups.get(Key(group)) is None:
+            return f"its PodGroup {group} does not exist"
+        if expects_group(pod):
+            return "its PodGroup has not been made yet; is the controller running?"
+        return ""
+
+    def _again(self, key: PodKey) -> None:
+        pod = self.pods.get(Key(key))
+        if pod is not None:
+            self._pod(Delta(Key(key), pod, pod))
+
+    def _pod(self, delta: Delta[core.Pod]) -> None:
+        old, pod = delta.old, delta.new
+        key = PodKey(delta.key)
+        if pod is None:
+            if old is not None and (group := group_of(old)) is not None:
+                self.groups_moved(group)
+            self._forget(key)
+            return
+        ours = self.words.is_ours(pod)
+        group = group_of(pod) if ours else None
+        ended = pod.status.phase in ENDED
+        if (not ours and not pod.spec.node_name) or (ended and group is None):
+            if key in self._specs:
+                self._forget(key)
+            return
+        spec = self._specs.get(key)
+        if spec is None or (old is not None and not self.words.same_spec(old, pod)):
+            if spec is None and ours and not pod.spec.node_name:
+                self.pods_seen(pod)
+            spec = self._specs[key] = self.words.spec(pod)
+        if old is not None and key in self._held and self._held[key] != pod.metadata.uid:
+            del self._held[key]
+        held = ours and not pod.spec.node_name and (key in self._held or bool(self.waits_for_group(pod)))
+        self._events.append(happened.PodChanged(self.words.translate(pod, spec=spec, held=held)))
+        if group is not None:
+            if old is None or old.status.phase != pod.status.phase or old.spec.node_name != pod.spec.node_name:
+                self.groups_moved(group)
+            if pod.spec.priority > self._told_priority.get(group, 0):
+                self._told_priority[group] = pod.spec.priority
+                self._group_again(group)
+        self._wake()
+
+    def _forget(self, key: PodKey) -> None:
+        self._held.pop(key, None)
+        if self._specs.pop(key, None) is not None:
+            self._events.append(happened.PodRemoved(key))
+            self._wake()
+
+    def _volumes_moved(self, keys: Iterable[tuple[str, str]]) -> None:
+        """Claims or volumes changed: pods that use those claims may go elsewhere now."""
+        claims = set(keys)
+        everything = not claims
+        for pod in self.pods:
+            if pod.spec.node_name or not pod.spec.volumes:
+                continue
+            if everything or any(claim in claims for claim in self.volumes.claims_of(pod)):
+                self._specs.pop(pod_key(pod), None)
+                self._again(pod_key(pod))
+
+    def _node(self, delta: Delta[core.Node]) -> None:
+        node = delta.new
+        if node is None:
+            self._events.append(happened.NodeRemoved(NodeName(delta.key)))
+        else:
+            self._events.append(happened.NodeChanged(cluster.node_of(node, self.cards, with_load=self.with_load)))
+        self._wake()
+
+    def _group(self, delta: Delta[volcano.PodGroup]) -> None:
+        key = GroupKey(delta.key)
+        if delta.new is None:
+            self._told_priority.pop(key, None)
+            self._events.append(happened.GroupRemoved(key))
+        else:
+            self._tell_group(delta.new)
+        if delta.new is None or delta.old is None:
+            for pod in self.pods.by_index("group", key):
+                self._again(pod_key(pod))
+        self.groups_moved(key)
+        self._wake()
+
+    def _group_again(self, key: GroupKey) -> None:
+        group = self.groups.get(Key(key))
+        if group is not None:
+            self._tell_group(group)
+
+    def _tell_group(self, group: volcano.PodGroup) -> None:
+        priority = self._priority(group)
+        key = cluster.group_key(group)
+        self._told_priority[key] = max(priority, self._told_priority.get(key, 0))
+        self._events.append(happened.GroupChanged(cluster.group_of(group, priority)))
+
+    def _priority(self, group: volcano.PodGroup) -> int:
+        """Of the group's class; without one, its most important pod's."""
+        named = group.spec.priority_class_name
+        if named and (found := self.classes.get(Key(named))) is not None:
+            return found.value
+        pods = self.pods.by_index("group", cluster.group_key(group))
+        return max((pod.spec.priority for pod in pods), default=0)
+
+    def _class(self, delta: Delta[core.PriorityClass]) -> None:
+        for group in self.groups:
+            if group.spec.priority_class_name == delta.key:
+                self._tell_group(group)
+        self._wake()
+
+    def _queue(self, delta: Delta[volcano.Queue]) -> None:
+        if delta.new is not None:
+            self._events.append(happened.QueueChanged(cluster.queue_of(delta.new)))
+        else:
+            self._events.append(happened.QueueRemoved(QueueName(delta.key)))
+        self._wake()
+
+    def _quota(self, delta: Delta[core.Quota]) -> None:
+        if delta.new is not None:
+            self._events.append(happened.QuotaChanged(cluster.quota_of(delta.new)))
+        elif delta.old is not None:
+            metadata = delta.old.metadata
+            self._events.append(happened.QuotaRemoved(metadata.namespace, metadata.name))
+        self._wake()
+
+    def _budget(self, delta: Delta[core.Budget]) -> None:
+        if delta.new is not None:
+            self._events.append(happened.BudgetChanged(cluster.budget_of(delta.new)))
+        elif delta.old is not None:
+            metadata = delta.old.metadata
+            self._events.append(happened.BudgetRemoved(metadata.namespace, metadata.name))
+
+    def _namespace(self, delta: Delta[core.Namespace]) -> None:
+        if delta.new is not None:
+            self._events.append(happened.NamespaceChanged(cluster.namespace_of(delta.new)))
+        else:
+            self._events.append(happened.NamespaceRemoved(delta.key))
+
+
+def _group_index(pod: core.Pod) -> Iterable[str]:
+    group = group_of(pod)
+    return (group,) if group is not None else ()

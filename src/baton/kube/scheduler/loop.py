@@ -1,0 +1,166 @@
+"""One leader's life: from an empty engine to bound pods.
+
+Everything is rebuilt from the API server when it starts; nothing is kept between two lives. A cycle starts on events,
+after a short window in which more may come, and not before the last one has been paid for: where a cycle is long,
+because thousands of jobs wait, the next one starts no sooner than that time again.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import structlog
+
+from baton.engine.configuration import Configuration
+from baton.engine.engine import Engine
+from baton.engine.plan import Plan
+from baton.errors import BatonError
+from baton.kube import core, volcano
+from baton.kube.client import Client, RateLimit
+from baton.kube.errors import ConflictError, NotFoundError
+from baton.kube.mapping.pods import pod_key
+from baton.kube.recorder import Recorder
+from baton.kube.scheduler.binder import Binder
+from baton.kube.scheduler.evictor import Evictor
+from baton.kube.scheduler.feed import BUILT_IN_QUEUES, Feed
+from baton.kube.scheduler.metrics import Metrics
+from baton.kube.scheduler.nodelock import NodeLocks
+from baton.kube.scheduler.settings import Settings
+from baton.kube.scheduler.statuses import Statuses
+from baton.kube.store import Key
+from baton.kube.volcano_names import ROOT_QUEUE
+
+_LOG = structlog.get_logger("baton.scheduler")
+
+_EVENTS_WAITING = 50_000
+
+
+class Scheduler:
+    """Informers, engine, binder, evictor and writers, while `run()` runs."""
+
+    def __init__(
+        self,
+        client: Client,
+        configuration: Configuration,
+        settings: Settings,
+        metrics: Metrics,
+        *,
+        identity: str = "baton-scheduler",
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._metrics = metrics
+        self._now_s = now_s
+        self._woken = asyncio.Event()
+        self.engine = Engine(
+            configuration,
+            memory_overcommit=settings.memory_overcommit,
+            share_overcommit=settings.share_overcommit,
+        )
+        self.feed = Feed(client, settings.scheduler_names, settings.slot_resources, self._woken.set)
+        self.feed.pods_seen = self._pod_seen
+        self._event_rate = RateLimit(settings.event_qps, max(1, int(settings.event_qps)))
+        self.recorder = Recorder(client, "baton-scheduler", waiting=_EVENTS_WAITING, turn=self._events_turn)
+        self._locks = NodeLocks(client, self.feed.nodes, self.feed.pods, identity, now_s)
+        self.binder = Binder(client, self.feed, self.recorder, settings, metrics, self._locks)
+        self.evictor = Evictor(client, self.feed, self.recorder, settings, metrics)
+        self.statuses = Statuses(client, self.feed, self.engine, self.recorder, settings, metrics)
+        self.synced = asyncio.Event()
+        """Set once everything was listed and the first cycle may run."""
+        self._explained_at = float("-inf")
+        self._suit(configuration)
+
+    async def run(self) -> None:
+        """Schedule until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self.feed.reflectors:
+                group.create_task(reflector.run())
+            await self.feed.synced()
+            await self._make_queues()
+            self.synced.set()
+            _LOG.info("synced", nodes=len(self.feed.nodes), pods=len(self.feed.pods), groups=len(self.feed.groups))
+            for work in (self.binder.run, self.evictor.run, self.statuses.run, self.recorder.run):
+                group.create_task(work())
+            await self._cycles()
+
+    def configure(self, configuration: Configuration) -> None:
+        """Go on with another configuration from the next cycle on."""
+        self.engine.configure(configuration)
+        self._suit(configuration)
+        self._woken.set()
+
+    def _suit(self, configuration: Configuration) -> None:
+        """Parts of the configuration that the loop itself heeds."""
+        options = {option.name: option for tier in configuration.tiers for option in tier}
+        shared = options.get("deviceshare")
+        self._locks.enabled = bool(getattr(shared.arguments, "node_lock", False)) if shared is not None else False
+        with_load = "usage" in options
+        if with_load != self.feed.with_load:
+            self.feed.with_load = with_load
+            self.feed.retranslate_nodes()
+
+    async def _cycles(self) -> None:
+        state = self.engine.state
+        while True:
+            try:
+                async with asyncio.timeout(self._settings.period_s):
+                    await self._woken.wait()
+            except TimeoutError:
+                if not state.active:
+                    continue
+            await asyncio.sleep(self._settings.window_s)
+            self._woken.clear()
+            took_s = self._cycle()
+            if took_s > self._settings.window_s:
+                await asyncio.sleep(took_s)
+
+    def _cycle(self) -> float:
+        """Take in what happened, decide, hand the plan out; returns the seconds it took."""
+        began = time.monotonic()
+        self.engine.apply(self.feed.take())
+        if not self.engine.state.active and "shuffle" not in self.engine.framework.configuration.actions:
+            return time.monotonic() - began
+        explain = began - self._explained_at >= self._settings.explain_s
+        plan = self.engine.schedule(self._now_s(), explain=explain)
+        if explain:
+            self._explained_at = began
+        self._carry_out(plan, explained=explain)
+        took_s = time.monotonic() - began
+        slow = took_s > self._settings.cycle_warning_s
+        self._metrics.cycle(took_s, slow=slow)
+        if slow:
+            _LOG.warning("slow cycle", took_s=round(took_s, 2), bindings=len(plan.bindings))
+        return took_s
+
+    def _carry_out(self, plan: Plan, *, explained: bool) -> None:
+        self.binder.submit(plan.bindings)
+        self.evictor.submit(plan.evictions)
+        self.statuses.take(plan, explained=explained)
+
+    async def _events_turn(self) -> None:
+        """Events wait while bindings are on their way: they are for people, who are slower."""
+        await self.binder.idle.wait()
+        await self._event_rate.wait()
+
+    def _pod_seen(self, pod: core.Pod) -> None:
+        self._metrics.watched(pod_key(pod))
+
+    async def _make_queues(self) -> None:
+        """The queues that every installation has; without Volcano's CRDs the engine's own two serve."""
+        for name in BUILT_IN_QUEUES:
+            if self.feed.queues.get(Key(name)) is not None:
+                continue
+            parent = {} if name == ROOT_QUEUE else {"parent": ROOT_QUEUE}
+            body = {
+                "apiVersion": volcano.SCHEDULING,
+                "kind": volcano.QUEUE_KIND,
+                "metadata": {"name": name},
+                "spec": {"weight": 1, "reclaimable": name != ROOT_QUEUE, **parent},
+            }
+            try:
+                await self._client.create(volcano.QUEUES, body)
+            except (ConflictError, NotFoundError):
+                continue
+            except BatonError as error:
+                _LOG.warning("queue not made", queue=name, reason=str(error))

@@ -1,0 +1,99 @@
+"""The node lock of Volcano's vGPU protocol, for clusters whose device plugin cannot tell two pods apart.
+
+While it is enabled (`deviceshare.NodeLockEnable`), one vGPU pod at a time is bound to a node; the next one waits until
+the device plugin has allocated the first and taken the lock away. The lock is an annotation of the Node with the time;
+beside it stands whose it is. It is always released: by the device plugin, by us when the bind fails or the pod ends,
+and by age, so that a dead scheduler's lock does not stay.
+"""
+
+import asyncio
+import datetime
+from collections.abc import Callable
+
+import structlog
+
+from baton.engine.objects import NodeName, PodKey
+from baton.errors import BatonError
+from baton.kube import core
+from baton.kube.card_annotations import BIND_PHASE, NODE_LOCK, NODE_LOCK_OWNER
+from baton.kube.client import Client
+from baton.kube.errors import ConflictError, NotFoundError
+from baton.kube.mapping.cards import ALLOCATING
+from baton.kube.mapping.pods import seconds_of
+from baton.kube.store import Key, Store
+
+_LOG = structlog.get_logger("baton.scheduler")
+
+EXPIRES_S = 300.0
+_LOOK_S = 0.5
+
+
+class NodeLocks:
+    """The locks that this scheduler takes."""
+
+    def __init__(
+        self,
+        client: Client,
+        nodes: Store[core.Node],
+        pods: Store[core.Pod],
+        identity: str,
+        now_s: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._nodes = nodes
+        self._pods = pods
+        self._identity = identity
+        self._now_s = now_s
+        self._order: dict[NodeName, asyncio.Lock] = {}
+        self.enabled = False
+        self.wait_limit_s = EXPIRES_S
+
+    async def acquire(self, node: NodeName, pod: PodKey) -> None:
+        """Wait for the node's lock and take it for the pod."""
+        async with self._order.setdefault(node, asyncio.Lock()):
+            while not await self._try(node, pod):  # noqa: ASYNC110  # the lock is in the API server
+                await asyncio.sleep(_LOOK_S)
+
+    async def release(self, node: NodeName, pod: PodKey) -> None:
+        """Take the lock away if it is this pod's."""
+        try:
+            found = await self._client.get(core.NODES, node)
+            if found.metadata.annotations.get(NODE_LOCK_OWNER) == self._owner(pod):
+                await self._write(found, None, None)
+        except (NotFoundError, ConflictError):
+            pass
+        except BatonError as error:
+            _LOG.warning("the node's lock could not be released", node=node, pod=pod, reason=str(error))
+
+    async def _try(self, node: NodeName, pod: PodKey) -> bool:
+        found = await self._client.get(core.NODES, node)
+        since = found.metadata.annotations.get(NODE_LOCK)
+        if since is not None and not self._stale(found, since):
+            return False
+        now = datetime.datetime.fromtimestamp(self._now_s(), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        try:
+            await self._write(found, now, self._owner(pod))
+        except ConflictError:
+            return False
+        return True
+
+    def _stale(self, node: core.Node, since: str) -> bool:
+        """Too old, or of a pod that has nothing left to allocate."""
+        if self._now_s() - seconds_of(since) > EXPIRES_S:
+            return True
+        owner = node.metadata.annotations.get(NODE_LOCK_OWNER, "").rpartition(" ")[2]
+        if not owner:
+            return False
+        pod = self._pods.get(Key(owner))
+        if pod is None or pod.status.phase in ("Succeeded", "Failed"):
+            return True
+        return bool(pod.spec.node_name) and pod.metadata.annotations.get(BIND_PHASE) != ALLOCATING
+
+    async def _write(self, node: core.Node, since: str | None, owner: str | None) -> None:
+        """The version makes it a conflict when anybody else has changed the node meanwhile."""
+        annotations = {NODE_LOCK: since, NODE_LOCK_OWNER: owner}
+        metadata = {"resourceVersion": node.metadata.resource_version, "annotations": annotations}
+        await self._client.patch(core.NODES, node.metadata.name, {"metadata": metadata})
+
+    def _owner(self, pod: PodKey) -> str:
+        return f"{self._identity} {pod}"

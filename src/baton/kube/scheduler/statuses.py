@@ -1,0 +1,290 @@
+"""What users and controllers read: status of PodGroups and Queues, conditions and nominations of pods, events.
+
+Written level-triggered: a key is marked, a worker compares what the engine says now with what the API server has, and
+writes only a difference. Phases go out at once, because the job controller waits for them; counts are gathered for a
+moment; messages that change their numbers every second are not rewritten while the cause stays the same.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from baton.engine.engine import Engine
+from baton.engine.jobs import FINISHED, READY, Job, Status
+from baton.engine.objects import GroupKey, GroupPhase, NodeName, PodKey, QueueName
+from baton.engine.plan import Plan
+from baton.engine.verdicts import Cause, Verdict
+from baton.kube import core, volcano
+from baton.kube.client import STRATEGIC_PATCH, Client
+from baton.kube.errors import NotFoundError
+from baton.kube.objects import ObjectReference
+from baton.kube.quantities import text_of
+from baton.kube.queue import WorkQueue
+from baton.kube.recorder import Recorder
+from baton.kube.scheduler.feed import Feed
+from baton.kube.scheduler.metrics import Metrics
+from baton.kube.scheduler.settings import Settings
+from baton.kube.store import Key
+
+_WORKERS = 8
+_NO_CONDITION = (Cause.GATED, Cause.PIPELINED)
+UNSCHEDULABLE, SCHEDULED = "Unschedulable", "Scheduled"
+READY_REASON = "tasks in gang are ready to be scheduled"
+
+
+class _Told(msgspec.Struct):
+    """What was last said about a pod or a group, and when."""
+
+    cause: str
+    message: str
+    at_s: float
+
+
+class Statuses:
+    """Writers of everything but bindings and evictions."""
+
+    def __init__(
+        self, client: Client, feed: Feed, engine: Engine, recorder: Recorder, settings: Settings, metrics: Metrics
+    ) -> None:
+        self._client = client
+        self._feed = feed
+        self._engine = engine
+        self._recorder = recorder
+        self._settings = settings
+        self._metrics = metrics
+        self._groups: WorkQueue[GroupKey] = WorkQueue()
+        self._pods: WorkQueue[PodKey] = WorkQueue()
+        self._queues: WorkQueue[QueueName] = WorkQueue()
+        self._verdicts: dict[GroupKey, Verdict] = {}
+        self._told_groups: dict[GroupKey, _Told] = {}
+        self._told_pods: dict[PodKey, _Told] = {}
+        self._nominated: dict[PodKey, NodeName] = {}
+        self._cycle = 0
+        feed.groups_moved = self._group_moved
+
+    async def run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._groups.run(self._write_group, workers=_WORKERS))
+                group.create_task(self._pods.run(self._write_pod, workers=_WORKERS))
+                group.create_task(self._queues.run(self._write_queue))
+                group.create_task(self._queues_for_ever())
+        finally:
+            for queue in (self._groups, self._pods, self._queues):
+                queue.close()
+
+    def take(self, plan: Plan, *, explained: bool) -> None:
+        """Look at a plan for all that others should know."""
+        self._cycle += 1
+        for change in plan.phases:
+            self._groups.add(change.group)
+        for nomination in plan.nominations:
+            if self._nominated.get(nomination.pod) != nomination.node:
+                self._nominated[nomination.pod] = nomination.node
+                self._pods.add(nomination.pod)
+        for binding in plan.bindings:
+            self._nominated.pop(binding.pod, None)
+            self._told_pods.pop(binding.pod, None)
+        if explained:
+            self._take_verdicts(plan.verdicts)
+
+    def verdict(self, key: GroupKey) -> Verdict | None:
+        """The last one, for a job that still waits."""
+        return self._verdicts.get(key)
+
+    def waiting(self) -> Mapping[GroupKey, Verdict]:
+        return self._verdicts
+
+    def _take_verdicts(self, verdicts: Iterable[Verdict]) -> None:
+        fresh = {verdict.group: verdict for verdict in verdicts}
+        for key in self._verdicts.keys() - fresh.keys():
+            if self._told_groups.pop(key, None) is not None:
+                self._groups.add(key)
+        self._verdicts = fresh
+        now = time.monotonic()
+        for key, verdict in fresh.items():
+            self._metrics.unschedulable(verdict.cause.value)
+            if verdict.cause in _NO_CONDITION:
+                continue
+            job = self._engine.state.jobs.get(key)
+            if job is None:
+                continue
+            message = verdict.paragraph()
+            if not job.implicit and self._is_news(self._told_groups, key, verdict.cause, message, now):
+                self._groups.add(key)
+                self._tell_group(key, job, message)
+            for pod in job.pending:
+                if self._is_news(self._told_pods, pod, verdict.cause, message, now):
+                    self._pods.add(pod)
+
+    def _is_news(self, told: dict[Any, _Told], key: Any, cause: Cause, message: str, now: float) -> bool:
+        known = told.get(key)
+        pause_s = self._settings.reason_pause_s
+        if (
+            known is not None
+            and known.cause == cause.value
+            and (known.message == message or now < known.at_s + pause_s)
+        ):
+            return False
+        told[key] = _Told(cause.value, message, now)
+        return True
+
+    def _tell_group(self, key: GroupKey, job: Job, message: str) -> None:
+        group = self._feed.groups.get(Key(key))
+        if group is not None:
+            about = ObjectReference(
+                kind=volcano.POD_GROUP_KIND,
+                namespace=group.metadata.namespace,
+                name=group.metadata.name,
+                uid=group.metadata.uid,
+                api_version=volcano.SCHEDULING,
+            )
+            self._recorder.record(about, UNSCHEDULABLE, _gang_text(job, message), warning=True)
+
+    def _group_moved(self, key: GroupKey) -> None:
+        self._groups.add_after(key, self._settings.status_pause_s)
+
+    async def _write_group(self, key: GroupKey) -> None:
+        group = self._feed.groups.get(Key(key))
+        job = self._engine.state.jobs.get(key)
+        if group is None or job is None or job.implicit:
+            self._told_groups.pop(key, None)
+            return
+        status = group.status
+        phase = phase_of(job)
+        wanted: dict[str, Any] = {
+            "phase": phase.value,
+            "running": job.counts[Status.RUNNING],
+            "succeeded": job.counts[Status.SUCCEEDED],
+            "failed": job.counts[Status.FAILED],
+        }
+        change = {name: value for name, value in wanted.items() if getattr(status, name) != value}
+        conditions = self._conditions(key, job, phase, status.conditions)
+        if conditions is not None:
+            change["conditions"] = conditions
+        if not change:
+            return
+        try:
+            await self._client.patch(
+                volcano.POD_GROUPS, group.metadata.name, {"status": change}, group.metadata.namespace
+            )
+        except NotFoundError:
+            return
+
+    def _conditions(
+        self, key: GroupKey, job: Job, phase: GroupPhase, present: tuple[volcano.PodGroupCondition, ...]
+    ) -> list[volcano.PodGroupCondition] | None:
+        """The whole list when it changes, else None."""
+        told = self._told_groups.get(key)
+        if told is not None:
+            kind, reason, message = UNSCHEDULABLE, "NotEnoughResources", _gang_text(job, told.message)
+            if told.cause == Cause.NOT_VALID.value:
+                reason = "NotEnoughTasks"
+        elif phase in (GroupPhase.RUNNING, GroupPhase.COMPLETED):
+            kind, reason, message = SCHEDULED, READY_REASON, ""
+        else:
+            return None
+        known = next((item for item in present if item.type == kind), None)
+        newest = bool(present) and present[-1].type == kind
+        if known is not None and (known.reason, known.message) == (reason, message) and newest:
+            return None
+        made = volcano.PodGroupCondition(
+            type=kind,
+            status="True",
+            transition_id=str(self._cycle),
+            last_transition_time=now_text(),
+            reason=reason,
+            message=message,
+        )
+        return [*(item for item in present if item.type != kind), made]
+
+    async def _write_pod(self, key: PodKey) -> None:
+        pod = self._feed.pods.get(Key(key))
+        if pod is None or pod.spec.node_name:
+            self._told_pods.pop(key, None)
+            self._nominated.pop(key, None)
+            return
+        change: dict[str, Any] = {}
+        told = self._told_pods.get(key)
+        if told is not None:
+            known = next((item for item in pod.status.conditions if item.type == "PodScheduled"), None)
+            if known is None or (known.status, known.reason, known.message) != ("False", UNSCHEDULABLE, told.message):
+                condition = {
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "reason": UNSCHEDULABLE,
+                    "message": told.message,
+                }
+                if known is None or known.status != "False":
+                    condition["lastTransitionTime"] = now_text()
+                change["conditions"] = [condition]
+                self._recorder.record(_about(pod), "FailedScheduling", told.message, warning=True)
+        nominated = self._nominated.get(key, NodeName(""))
+        if pod.status.nominated_node_name != nominated:
+            change["nominatedNodeName"] = nominated or None
+        if not change:
+            return
+        try:
+            await self._client.patch(
+                core.PODS,
+                pod.metadata.name,
+                {"metadata": {"uid": pod.metadata.uid}, "status": change},
+                pod.metadata.namespace,
+                subresource="status",
+                content_type=STRATEGIC_PATCH,
+            )
+        except NotFoundError:
+            return
+
+    async def _queues_for_ever(self) -> None:
+        while True:
+            for queue in self._feed.queues:
+                self._queues.add(QueueName(queue.metadata.name))
+            await asyncio.sleep(self._settings.status_pause_s)
+
+    async def _write_queue(self, name: QueueName) -> None:
+        queue = self._feed.queues.get(Key(name))
+        share = self._engine.state.queues.get(name)
+        if queue is None or share is None:
+            return
+        amounts = self._engine.state.resources.amounts(share.allocated)
+        wanted = {resource: text_of(resource, amount) for resource, amount in sorted(amounts)}
+        if {key: str(value) for key, value in queue.status.allocated.items()} == wanted:
+            return
+        gone = dict.fromkeys(queue.status.allocated.keys() - wanted.keys())
+        try:
+            await self._client.patch(
+                volcano.QUEUES, name, {"status": {"allocated": {**wanted, **gone}}}, subresource="status"
+            )
+        except NotFoundError:
+            return
+
+
+def phase_of(job: Job) -> GroupPhase:
+    """The job's phase; the engine looks only at jobs with waiting tasks, so their end is seen here."""
+    finished = sum(job.counts[status] for status in FINISHED)
+    if job.phase is GroupPhase.RUNNING and job.tasks and finished == len(job.tasks):
+        return GroupPhase.COMPLETED
+    placed = sum(job.counts[status] for status in READY)
+    if job.phase is GroupPhase.INQUEUE and job.tasks and placed >= max(1, job.min_member):
+        return GroupPhase.RUNNING
+    return job.phase
+
+
+def _gang_text(job: Job, message: str) -> str:
+    return f"{len(job.pending)}/{len(job.tasks)} tasks in gang unschedulable: {message}"
+
+
+def _about(pod: core.Pod) -> ObjectReference:
+    metadata = pod.metadata
+    return ObjectReference(
+        kind="Pod", namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, api_version="v1"
+    )
+
+
+def now_text() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
