@@ -18,9 +18,12 @@ from prometheus_client import CollectorRegistry
 
 from baton.errors import UsageError
 from baton.jobs.controller import SCHEDULER_NAMES, Controller, MakeController, Surroundings
+from baton.jobs.cron_controller import CronJobController
+from baton.jobs.flow_controller import JobFlowController, JobTemplateController
 from baton.jobs.podgroup_controller import PodGroupController
 from baton.jobs.queue_controller import QueueController
 from baton.jobs.telemetry import Telemetry
+from baton.jobs.ttl import TtlController
 from baton.kube.client import Client
 from baton.kube.election import Election
 from baton.kube.informers import Informers, Scope
@@ -36,6 +39,10 @@ COMPONENT = "baton-controller"
 CONTROLLERS: Mapping[str, MakeController] = {
     PodGroupController.name: PodGroupController,
     QueueController.name: QueueController,
+    CronJobController.name: CronJobController,
+    JobFlowController.name: JobFlowController,
+    JobTemplateController.name: JobTemplateController,
+    TtlController.name: TtlController,
 }
 """Every controller by the name under which `--controllers` knows it."""
 

@@ -1,10 +1,19 @@
-"""Cron expressions: five fields, or `@daily` and the like, as Volcano's CronJobs write them.
+"""Cron expressions as Volcano's CronJobs write them, and the times that they stand for.
 
-Fields are minute, hour, day of month, month, day of week (0 is Sunday). Each takes `*`, numbers, ranges, lists and
-steps; months and days have English names of three letters. When both days are restricted, either of them is enough.
+Five fields: minute, hour, day of month, month, day of week (0 is Sunday). Each takes `*` or `?`, numbers, ranges, lists
+and steps (`N/S` means from N on); months and days have English names of three letters. When both days are restricted
+either of them is enough; a step makes a restriction, so `*/2` is one. Or a word: `@daily` and the like, `@every 1h30m`.
+
+A schedule is a set of minutes, and an instant is in it when the clock on the wall of the zone shows one of them. So a
+time that the clock skips in spring does not come, and one that it shows twice in autumn comes twice. No package on PyPI
+has this grammar with these rules (`?`, `N/S`, `@every`, the rule for days, no catching up of skipped times), and the
+users' schedules were written for them.
 """
 
 import datetime
+import functools
+import zoneinfo
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from baton.engine.durations import parse_duration_s
@@ -23,8 +32,11 @@ _ALIASES = {
     "@hourly": "0 * * * *",
 }
 _EVERY = "@every "
-_YEARS = 5
+_HORIZON = datetime.timedelta(days=5 * 366)
 """How far ahead a time is looked for: 29 February comes every four years, with one exception in a century."""
+_MINUTE = datetime.timedelta(minutes=1)
+_LOOK_BACK = tuple(datetime.timedelta(hours=hours) for hours in (1, 24, 24 * 32, 24 * 367))
+"""The last time before now is found by looking forward from ever earlier; most schedules have one in the last hour."""
 
 
 class CronError(BatonError):
@@ -47,44 +59,77 @@ _PARTS = (
 )
 
 
-class Schedule(NamedTuple):
-    """When to act; `every_s` replaces the fields when it is set."""
+@dataclass(frozen=True)
+class Schedule:
+    """When to act. `every` replaces the fields when it is set."""
 
+    zone: datetime.tzinfo
     minutes: frozenset[int]
     hours: frozenset[int]
     days: frozenset[int]
     months: frozenset[int]
     weekdays: frozenset[int]
-    any_day: bool
-    any_weekday: bool
-    every_s: float = 0.0
+    both_days: bool
+    """A day must be right as a day of the month and as a day of the week; else one of the two is enough."""
+    every: datetime.timedelta | None = None
 
     def following(self, moment: datetime.datetime) -> datetime.datetime | None:
-        """The first time after a moment, in the moment's own zone; None when there is none in years."""
-        if self.every_s:
-            return (moment + datetime.timedelta(seconds=self.every_s)).replace(microsecond=0)
-        day = moment.date()
-        for _ in range(_YEARS * 366):
-            if self._fits(day):
-                for hour in sorted(self.hours):
-                    for minute in sorted(self.minutes):
-                        time = datetime.time(hour, minute, tzinfo=moment.tzinfo)
-                        found = datetime.datetime.combine(day, time)
-                        # A time that the clock skips in spring does not come back from UTC as it went.
-                        real = found.astimezone(datetime.UTC).astimezone(moment.tzinfo)
-                        if real == found and real.time() == found.time() and found > moment:
-                            return found
-            day += datetime.timedelta(days=1)
+        """The first time after a moment, in UTC; None when there is none in years."""
+        if self.every is not None:
+            return (moment.astimezone(datetime.UTC) + self.every).replace(microsecond=0)
+        at = moment.astimezone(datetime.UTC).replace(second=0, microsecond=0) + _MINUTE
+        end = at + _HORIZON
+        while at <= end:
+            wall = at.astimezone(self.zone)
+            if wall.month not in self.months:
+                at = self._midnight(wall.year + wall.month // 12, wall.month % 12 + 1, 1, at)
+            elif not self._fits(wall):
+                tomorrow = wall.date() + datetime.timedelta(days=1)
+                at = self._midnight(tomorrow.year, tomorrow.month, tomorrow.day, at)
+            elif wall.hour not in self.hours:
+                at += datetime.timedelta(minutes=60 - wall.minute)
+            elif wall.minute not in self.minutes:
+                at += _MINUTE
+            else:
+                return at
         return None
 
-    def _fits(self, day: datetime.date) -> bool:
-        if day.month not in self.months:
-            return False
-        by_date, by_weekday = day.day in self.days, day.isoweekday() % 7 in self.weekdays
-        return by_date and by_weekday if self.any_day or self.any_weekday else by_date or by_weekday
+    def latest(self, after: datetime.datetime, until: datetime.datetime) -> datetime.datetime | None:
+        """The last time in `(after, until]`."""
+        if self.every is not None:
+            steps = (until - after) // self.every
+            return (after + steps * self.every).astimezone(datetime.UTC).replace(microsecond=0) if steps > 0 else None
+        for back in (*_LOOK_BACK, until - after):
+            start = max(after, until - back)
+            found = None
+            while (at := self.following(found or start)) is not None and at <= until:
+                found = at
+            if found is not None or start == after:
+                return found
+        return None
+
+    def count(self, after: datetime.datetime, until: datetime.datetime, most: int) -> int:
+        """How many times there are in `(after, until]`; counting ends at `most`."""
+        found = 0
+        at = self.following(after)
+        while found < most and at is not None and at <= until:
+            found += 1
+            at = self.following(at)
+        return found
+
+    def _fits(self, wall: datetime.datetime) -> bool:
+        by_date, by_weekday = wall.day in self.days, wall.isoweekday() % 7 in self.weekdays
+        return by_date and by_weekday if self.both_days else by_date or by_weekday
+
+    def _midnight(self, year: int, month: int, day: int, now: datetime.datetime) -> datetime.datetime:
+        """The first instant of a local day, always later than now. Where the clock skips midnight it is the instant
+        after the gap, because a wall time in a gap is read with the offset from before it."""
+        first = datetime.datetime(year, month, day, tzinfo=self.zone).astimezone(datetime.UTC)
+        return max(first, now + _MINUTE)
 
 
-def parse(text: str) -> Schedule:
+@functools.lru_cache(maxsize=1024)
+def parse(text: str, zone: datetime.tzinfo = datetime.UTC) -> Schedule:
     """Read an expression; `CronError` says what is wrong with it."""
     words = text.strip()
     if words.startswith(_EVERY):
@@ -92,7 +137,8 @@ def parse(text: str) -> Schedule:
         if not seconds:
             raise CronError(f"{words!r} needs a duration after @every, as in @every 10m")
         never: frozenset[int] = frozenset()
-        return Schedule(never, never, never, never, never, True, True, max(1.0, float(int(seconds))))
+        every = datetime.timedelta(seconds=max(1, int(seconds)))
+        return Schedule(zone, never, never, never, never, never, True, every)
     if words.startswith("@"):
         if words not in _ALIASES:
             raise CronError(f"{words!r} is not known; there are {', '.join(_ALIASES)} and @every DURATION")
@@ -101,11 +147,28 @@ def parse(text: str) -> Schedule:
     if len(fields) != len(_PARTS):
         raise CronError(f"it has {len(fields)} fields, expected 5: minute, hour, day of month, month, day of week")
     minutes, hours, days, months, weekdays = (_field(field, part) for field, part in zip(fields, _PARTS, strict=True))
-    return Schedule(minutes, hours, days, months, weekdays, _is_any(fields[2]), _is_any(fields[4]))
+    return Schedule(zone, minutes, hours, days, months, weekdays, _is_any(fields[2]) or _is_any(fields[4]))
+
+
+def time_zone(name: str | None) -> datetime.tzinfo:
+    """The zone of a name from the IANA list; UTC for none."""
+    if name is None:
+        return datetime.UTC
+    try:
+        if not name or name.lower() == "local":
+            raise ValueError
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        raise CronError(f"the time zone is {name!r}, expected a name such as Europe/Berlin") from None
 
 
 def _is_any(field: str) -> bool:
-    return any(item.split("/")[0] in ("*", "?") for item in field.split(","))
+    """Whether a field restricts nothing: a star is in it, without a step."""
+    for item in field.split(","):
+        span, _, step = item.partition("/")
+        if span in ("*", "?") and step in ("", "1"):
+            return True
+    return False
 
 
 def _field(field: str, part: _Part) -> frozenset[int]:
@@ -114,7 +177,7 @@ def _field(field: str, part: _Part) -> frozenset[int]:
         span, slash, step_text = item.partition("/")
         step = 1
         if slash:
-            if not step_text.isdigit() or int(step_text) == 0:
+            if not step_text.isascii() or not step_text.isdigit() or int(step_text) == 0:
                 raise CronError(f"the step {step_text!r} of {part.name} is not a positive number")
             step = int(step_text)
         if span in ("*", "?"):

@@ -14,6 +14,7 @@ import structlog
 from baton.jobs.controller import Surroundings, Wake
 from baton.jobs.queue_states import Verdict, judge
 from baton.jobs.queue_tally import PHASES, GroupTally, queue_of
+from baton.jobs.said import record
 from baton.kube.errors import ConflictError, NotFoundError
 from baton.kube.informers import Scope
 from baton.kube.objects import ObjectReference
@@ -115,7 +116,8 @@ class QueueController:
         else:
             again_s = await self._write_status(queue, verdict.state)
             await self._mark(queue, verdict)
-        self._say(queue, verdict)
+        about = ObjectReference(kind=QUEUE_KIND, name=key, uid=queue.metadata.uid, api_version=SCHEDULING)
+        record(self._recorder, about, verdict.said)
         await self._finish(commands)
         return again_s
 
@@ -169,12 +171,6 @@ class QueueController:
         if change:
             await self._client.patch(QUEUES, name, {"status": change}, subresource="status")
         return wait_s
-
-    def _say(self, queue: Queue, verdict: Verdict) -> None:
-        metadata = queue.metadata
-        about = ObjectReference(kind=QUEUE_KIND, name=metadata.name, uid=metadata.uid, api_version=SCHEDULING)
-        for said in verdict.said:
-            self._recorder.record(about, said.reason, said.message, warning=said.warning)
 
     async def _finish(self, commands: list[Command]) -> None:
         for command in commands:

@@ -12,19 +12,12 @@ tree goes on where it was.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from baton.jobs.said import Said
 from baton.kube.volcano import Command, Queue
 from baton.kube.volcano_names import CLOSED_BY_PARENT, ROOT_QUEUE, BusAction, QueueState
 
 SHUT = frozenset({QueueState.CLOSED, QueueState.CLOSING})
 _STANDING = frozenset(QueueState)
-
-
-class Said(NamedTuple):
-    """An event to record about the queue."""
-
-    reason: str
-    message: str
-    warning: bool = False
 
 
 class Verdict(NamedTuple):

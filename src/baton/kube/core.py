@@ -161,6 +161,7 @@ class PodStatus(_Read, frozen=True, gc=False):
     conditions: tuple[PodCondition, ...] = ()
     nominated_node_name: str = ""
     start_time: str = ""
+    pod_ip: str = msgspec.field(name="podIP", default="")
 
 
 class Pod(_Read, frozen=True, gc=False):

@@ -1,12 +1,11 @@
 """Jobs at certain times."""
 
-import zoneinfo
 from collections.abc import Mapping
 from typing import Any
 
 from baton.jobs.admission.findings import Field, Findings, Rule
 from baton.jobs.admission.jobs import check_job_spec, defaulted
-from baton.jobs.cron import CronError, parse
+from baton.jobs.cron import CronError, parse, time_zone
 
 NAME_LIMIT = 52
 """A pod's 63, less the time that is appended to name a job."""
@@ -85,6 +84,6 @@ def _check_zone(zone: Field, findings: Findings) -> None:
         findings.add(ZONE_LOCAL, zone)
     elif name:
         try:
-            zoneinfo.ZoneInfo(name)
-        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+            time_zone(name)
+        except CronError:
             findings.add(ZONE, zone)

@@ -1,0 +1,104 @@
+"""What this program wrote and has not yet seen come back.
+
+A watch is behind: right after a pod was made, the store does not show it, and whoever looks there makes it again. So
+what the API server answered to a write stands in for the store until the store has it, or something newer. What was
+deleted counts as terminating until it is gone. Versions are compared as numbers, which Kubernetes allows within one
+kind of object.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Generic, NamedTuple, TypeVar
+
+from baton.kube.store import Delta, Key, Named, Store, key_of
+
+T = TypeVar("T", bound=Named)
+
+_LIMIT_S = 60.0
+"""An object that was made and removed between two lists is never shown at all; after this it is not waited for."""
+
+
+class _Write(NamedTuple, Generic[T]):
+    item: T
+    at_s: float
+
+
+class Echoes(Generic[T]):
+    """A store, seen through this program's own writes."""
+
+    def __init__(self, store: Store[T], group: Callable[[T], Iterable[str]] | None = None) -> None:
+        self._store = store
+        self._group = group or _alone
+        self._written: dict[Key, _Write[T]] = {}
+        self._members: dict[str, dict[Key, None]] = {}
+        self._deleted: set[str] = set()
+        store.subscribe(self._heard)
+
+    def wrote(self, item: T) -> None:
+        """The API server answered a write with this."""
+        key = key_of(item)
+        self._written[key] = _Write(item, time.monotonic())
+        for name in self._group(item):
+            self._members.setdefault(name, {})[key] = None
+
+    def deleted(self, item: T) -> None:
+        """The API server took a deletion."""
+        self._deleted.add(item.metadata.uid)
+
+    def is_deleted(self, item: T) -> bool:
+        """Whether we deleted it; it may still be there, on its way out."""
+        return item.metadata.uid in self._deleted
+
+    def get(self, key: Key) -> T | None:
+        """The newest that is known."""
+        known, own = self._store.get(key), self._written.get(key)
+        if own is None or self._superseded(own, known):
+            return known
+        return own.item
+
+    def members(self, index: str, name: str) -> list[T]:
+        """The newest of everything under a name of an index, what the store does not have yet included."""
+        found = {key_of(item): item for item in self._store.by_index(index, name)}
+        for key in list(self._members.get(name, ())):
+            own = self._written.get(key)
+            if own is None:
+                self._forget(key, name)
+            elif not self._superseded(own, found.get(key)):
+                found[key] = own.item
+        return list(found.values())
+
+    def _superseded(self, own: _Write[T], known: T | None) -> bool:
+        if known is None:
+            return time.monotonic() - own.at_s > _LIMIT_S
+        return _version(known) >= _version(own.item)
+
+    def _heard(self, delta: Delta[T]) -> None:
+        own = self._written.get(delta.key)
+        if delta.new is None:
+            assert delta.old is not None
+            self._deleted.discard(delta.old.metadata.uid)
+            if own is not None and own.item.metadata.uid == delta.old.metadata.uid:
+                self._drop(delta.key, own.item)
+        elif own is not None and _version(delta.new) >= _version(own.item):
+            self._drop(delta.key, own.item)
+
+    def _drop(self, key: Key, item: T) -> None:
+        del self._written[key]
+        for name in self._group(item):
+            self._forget(key, name)
+
+    def _forget(self, key: Key, name: str) -> None:
+        members = self._members.get(name)
+        if members is not None:
+            members.pop(key, None)
+            if not members:
+                del self._members[name]
+
+
+def _alone(item: Named) -> Iterable[str]:  # noqa: ARG001  # the form of a group function
+    return ()
+
+
+def _version(item: Named) -> int:
+    text = item.metadata.resource_version
+    return int(text) if text.isdigit() else 0
