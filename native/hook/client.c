@@ -31,7 +31,7 @@ static bool job_active(const struct baton_gpu *gpu) { return gpu->job != BATON_J
 static void start_job(struct baton_gpu *gpu, enum baton_job job)
 {
     gpu->link.drop_pending = false;
-    baton_drain_start(gpu, job, gpu->link.idle_activity);
+    baton_drain_start(gpu, job, gpu->link.idle.activity);
 }
 
 /* Brings the gate in line with what is known. Closing it means to wait for the work behind it, which is a job. */
@@ -52,9 +52,8 @@ static void take_turn(struct baton_gpu *gpu, uint64_t now_us)
 {
     struct baton_link *link = &gpu->link;
     link->turn = BATON_TURN_HELD;
-    link->held_since_us = link->idle_since_us = now_us;
-    link->idle_check_us = now_us + link->idle_us / 2;
-    link->idle_activity = baton_gate_activity(gpu);
+    link->held_since_us = now_us;
+    baton_idle_begin(gpu, now_us);
 }
 
 static void give_up_turn(struct baton_gpu *gpu)
@@ -200,8 +199,7 @@ static void finish_job(struct baton_gpu *gpu, uint64_t now_us)
         if (job != BATON_JOB_WITHDRAW && link->turn == BATON_TURN_HELD)
             link->turn = BATON_TURN_NONE;
     } else {
-        link->idle_since_us = now_us;
-        link->idle_check_us = now_us + link->idle_us / 2;
+        baton_idle_worked(gpu, now_us);
         if (link->drop_pending && link->turn == BATON_TURN_HELD)
             start_job(gpu, BATON_JOB_DROP);
     }
@@ -228,19 +226,9 @@ static void ask_for_turn(struct baton_gpu *gpu, uint64_t now_us)
     if (link->phase != BATON_LINK_READY || link->turn != BATON_TURN_NONE || link->scheduling_off || job_active(gpu) ||
         !atomic_load(&gpu->waiters) || !may_ask(gpu))
         return;
+    baton_idle_over(gpu, now_us);
     baton_link_ask(gpu, now_us);
     link->turn = BATON_TURN_ASKED;
-}
-
-static bool is_idle(struct baton_gpu *gpu, uint64_t now_us)
-{
-    struct baton_link *link = &gpu->link;
-    uint64_t activity = baton_gate_activity(gpu);
-    if (activity != link->idle_activity || atomic_load(&gpu->waiters)) {
-        link->idle_activity = activity;
-        link->idle_since_us = now_us;
-    }
-    return now_us >= link->idle_since_us + link->idle_us;
 }
 
 /* Early release. A gang is one turn: it is given back only when none of its GPUs works. */
@@ -248,13 +236,12 @@ static void check_idle(struct baton_gpu *gpu, uint64_t now_us)
 {
     struct baton_link *link = &gpu->link;
     if (link->turn != BATON_TURN_HELD || link->phase != BATON_LINK_READY || job_active(gpu) ||
-        now_us < link->idle_check_us)
+        now_us < link->idle.look_us)
         return;
-    link->idle_check_us = now_us + link->idle_us / 2 + 1;
-    bool idle = is_idle(gpu, now_us);
+    bool idle = baton_idle_look(gpu, now_us);
     if (baton_settings()->gang)
         for (unsigned i = 0; i < baton_gpu_count(); i++)
-            idle = is_idle(baton_gpu_at(i), now_us) && idle;
+            idle = baton_idle_look(baton_gpu_at(i), now_us) && idle;
     if (idle)
         start_job(gpu, BATON_JOB_IDLE);
 }
@@ -308,8 +295,8 @@ static uint64_t next_event_us(struct baton_gpu *gpu, uint64_t now_us)
     const struct baton_settings *settings = baton_settings();
     uint64_t next_us = baton_link_next_event_us(gpu);
     if (link->turn == BATON_TURN_HELD && link->phase == BATON_LINK_READY && !job_active(gpu) &&
-        link->idle_check_us < next_us)
-        next_us = link->idle_check_us;
+        link->idle.look_us < next_us)
+        next_us = link->idle.look_us;
     if (link->lost_since_us && !link->loss_settled && settings->on_loss != BATON_LOSS_WAIT) {
         uint64_t loss_us = link->lost_since_us + settings->daemon_timeout_us;
         next_us = loss_us < next_us ? loss_us : next_us;

@@ -10,9 +10,6 @@
 #include <signal.h>
 #include <sys/prctl.h>
 
-/* A synchronisation that takes longer found the GPU at work; an idle one answers in some ten microseconds. */
-#define WORKED_US 1000
-
 bool baton_thread_start(void *(*body)(void *), void *argument)
 {
     pthread_t thread;
@@ -36,9 +33,7 @@ static bool release_if_idle(struct baton_gpu *gpu, uint64_t activity)
         return false;
     uint64_t before_us = baton_now_us();
     baton_contexts_synchronize(gpu);
-    /* Who launches a long row of kernels and then waits for them calls nothing meanwhile, and yet is not idle: idleness
-     * begins when the GPU has nothing left to do. */
-    bool worked = baton_now_us() - before_us > WORKED_US;
+    bool worked = baton_now_us() - before_us > BATON_WORKED_US;
     bool released = !worked && baton_gate_activity(gpu) == activity;
     if (released) {
         baton_gate_close(gpu);

@@ -28,14 +28,29 @@ static void add_wait(struct baton_gpu *gpu, uint64_t started_us)
 
 BATON_GATED_ROWS(WRAPPER)
 
+static uint64_t wait_begins(struct baton_gpu *gpu)
+{
+    atomic_fetch_add(&gpu->waiting_for_work, 1);
+    return baton_now_us();
+}
+
+static void wait_ends(struct baton_gpu *gpu, uint64_t started_us)
+{
+    uint64_t now_us = baton_now_us();
+    atomic_fetch_add_explicit(&gpu->sync_us, now_us - started_us, memory_order_relaxed);
+    if (now_us - started_us > BATON_WORKED_US)
+        atomic_store_explicit(&gpu->waited_until_us, now_us, memory_order_relaxed);
+    atomic_fetch_sub(&gpu->waiting_for_work, 1);
+}
+
 #define WAIT_WRAPPER(symbol, api, since, per_thread, group, stream_of, parameters, arguments) \
     CUresult symbol parameters                                                                \
     {                                                                                         \
         struct baton_gpu *gpu = baton_gate_known_gpu();                                       \
-        uint64_t started_us = gpu ? baton_now_us() : 0;                                       \
+        uint64_t started_us = gpu ? wait_begins(gpu) : 0;                                     \
         CUresult result = REAL(symbol) arguments;                                             \
         if (gpu)                                                                              \
-            add_wait(gpu, started_us);                                                        \
+            wait_ends(gpu, started_us);                                                       \
         return result;                                                                        \
     }
 

@@ -78,7 +78,7 @@ static struct baton_gpu *add(CUdevice device)
     gpu->managed_works = managed != 0;
     gpu->daemon_oversubscribe = -1;
     gpu->link.fd = -1;
-    gpu->link.idle_us = baton_settings()->idle_us;
+    baton_idle_set_cost(&gpu->link.idle, baton_settings()->idle_us);
     atomic_store_explicit(&gpu_count, count + 1, memory_order_release);
     return gpu;
 }

@@ -4,6 +4,7 @@
 
 #include "cuda_abi.h"
 #include "frames.h"
+#include "idle.h"
 #include "libbaton.h"
 
 #include <pthread.h>
@@ -48,10 +49,7 @@ struct baton_link {
     uint64_t backoff_us;
     uint64_t deadline_us;
     uint64_t held_since_us;
-    uint64_t idle_us;
-    uint64_t idle_since_us;
-    uint64_t idle_check_us;
-    uint64_t idle_activity;
+    struct baton_idle idle;
     uint64_t report_us;
     uint64_t report_at_us;
     uint64_t reported[4]; /* as last sent: bytes, launches, sync_us, wait_us */
@@ -90,6 +88,8 @@ struct baton_gpu {
 
     _Atomic uint64_t wait_us; /* threads waited for a turn */
     _Atomic uint64_t sync_us; /* threads waited for the GPU */
+    _Atomic unsigned waiting_for_work; /* threads that wait for the GPU now */
+    _Atomic uint64_t waited_until_us;  /* when such a wait last ended */
 
     struct baton_link link;
 };

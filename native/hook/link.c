@@ -216,7 +216,7 @@ bool baton_link_greet(struct baton_gpu *gpu, const struct baton_frame *hello, ui
     uint64_t number;
     bool resumes = link->known && link->phase == BATON_LINK_GREETING;
     if (baton_number_get(hello, "idle_ms", &number) && number > 0 && number <= 86400000)
-        link->idle_us = number * 1000;
+        baton_idle_set_cost(&link->idle, number * 1000);
     if (baton_number_get(hello, "report_ms", &number) && number <= 86400000)
         link->report_us = number * 1000;
     if (link->extended)

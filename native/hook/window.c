@@ -2,9 +2,9 @@
  *
  * Every few calls an event is recorded behind the work. When the calls not yet known to be finished exceed the
  * window, the submitting thread waits for the oldest event only, so that the GPU always has the rest queued. How
- * long that event took from record to completion is the backlog in time: below half the target the window doubles,
- * above the target it shrinks in proportion. A stall, such as a working set being paged in, shrinks it to a few calls and a
- * handful of quick ones opens it again; nothing is ever synchronised, and no result of the program's calls is touched.
+ * long that event took from record to completion is how long the calls took that were outstanding then, and the window is
+ * as many calls as take the target at that rate. A stall, such as a working set being paged in, shrinks it to a few calls
+ * and a handful of quick ones opens it again; nothing is ever synchronised, and no result of the program's calls is touched.
  *
  * The wait is bounded: work that waits for something the program does next must not hang. While any stream captures,
  * nothing is recorded or queried, because a query from any thread can break a capture.
@@ -18,7 +18,7 @@
 #include <sched.h>
 #include <time.h>
 
-enum { FIRST_WIDTH = 16, LEAST_WIDTH = 4, GREATEST_WIDTH = 1024, YIELDS = 20 };
+enum { FIRST_WIDTH = 16, LEAST_WIDTH = 2, GREATEST_WIDTH = 1024, YIELDS = 20 };
 
 static const uint64_t longest_wait_us = 1000000;
 
@@ -32,7 +32,7 @@ void baton_window_init(struct baton_window *window)
 unsigned baton_window_batch(struct baton_window *window)
 {
     pthread_mutex_lock(&window->mutex);
-    unsigned batch = window->width / 4;
+    unsigned batch = window->width < 4 ? 1 : window->width / 4;
     pthread_mutex_unlock(&window->mutex);
     return batch;
 }
@@ -52,8 +52,8 @@ void baton_window_record(struct baton_window *window, CUstream stream, unsigned 
     if (event) {
         if (REAL(cuEventRecord)(event, stream) == CUDA_SUCCESS) {
             struct baton_marker *marker = &window->markers[(window->oldest + window->count++) % BATON_MARKERS];
-            *marker = (struct baton_marker){event, baton_now_us(), calls};
             window->outstanding += calls;
+            *marker = (struct baton_marker){event, baton_now_us(), calls, window->outstanding};
         } else {
             window->spare[window->spare_count++] = event;
         }
@@ -62,16 +62,17 @@ void baton_window_record(struct baton_window *window, CUstream stream, unsigned 
     baton_capture_allow();
 }
 
-/* A marker's age when it is found finished is at least its backlog, and just that if the thread stood by: seen young, it
- * allows a wider window in any case; seen old, it asks for a narrower one only when it was waited for. */
-static void adapt(struct baton_window *window, uint64_t age_us, bool waited)
+/* A marker's age when it is found finished is at least what its backlog took, and just that if the thread stood by: it may
+ * allow a wider window in any case, and asks for a narrower one only when it was waited for. */
+static void adapt(struct baton_window *window, const struct baton_marker *marker, bool waited)
 {
-    uint64_t target_us = baton_settings()->window_us;
+    uint64_t age_us = baton_now_us() - marker->recorded_us;
+    uint64_t fits = marker->backlog * baton_settings()->window_us / (age_us + 1);
     uint64_t width = window->width;
-    if (age_us < target_us / 2)
-        width *= 2;
-    else if (age_us > target_us && waited)
-        width = width * target_us / age_us;
+    if (fits > width)
+        width = fits < 2 * width ? fits : 2 * width;
+    else if (waited)
+        width = fits;
     if (width < LEAST_WIDTH)
         width = LEAST_WIDTH;
     window->width = width > GREATEST_WIDTH ? GREATEST_WIDTH : (unsigned)width;
@@ -91,7 +92,7 @@ static bool is_full(struct baton_window *window, bool waited)
         struct baton_marker *marker = &window->markers[window->oldest];
         if (REAL(cuEventQuery)(marker->event) == CUDA_ERROR_NOT_READY)
             break;
-        adapt(window, baton_now_us() - marker->recorded_us, waited);
+        adapt(window, marker, waited);
         window->spare[window->spare_count++] = marker->event;
         window->outstanding -= marker->calls;
         window->oldest = (window->oldest + 1) % BATON_MARKERS;

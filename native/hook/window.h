@@ -13,6 +13,7 @@ struct baton_marker {
     CUevent event;
     uint64_t recorded_us;
     unsigned calls;
+    unsigned backlog; /* calls outstanding when it was recorded, its own included */
 };
 
 struct baton_window {

@@ -84,7 +84,7 @@ class Daemon:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.clients: queue.Queue[Client] = queue.Queue()
+        self.clients: queue.Queue[Client | None] = queue.Queue()
         self._all: list[Client] = []
         self._listener: socket.socket | None = None
         self._threads: list[threading.Thread] = []
@@ -108,6 +108,8 @@ class Daemon:
         for client in self._all:
             client.close()
         self._all.clear()
+        for _ in self._threads:
+            self.clients.put(None)  # nobody waits for a client that will not come
         for thread in self._threads:
             thread.join(PATIENCE_S)
         self._threads.clear()
@@ -115,7 +117,10 @@ class Daemon:
             self.clients.get()
 
     def client(self, timeout_s: float = PATIENCE_S) -> Client:
-        return self.clients.get(timeout=timeout_s)
+        client = self.clients.get(timeout=timeout_s)
+        if client is None:
+            raise queue.Empty
+        return client
 
     def serve(self, work: Callable[[Client], object]) -> None:
         """Serve the next client in the background, should one come."""

@@ -1,7 +1,8 @@
 """The same jobs on the same cards in three ways: one after the other, all at once, and all at once under the lock.
 
 Each way gets a simulated machine of its own, so that the three run side by side without touching each other. A job is a
-process (`baton.local.trainer`) that reports each step; what is known of a way at any moment is in its `Progress`.
+process (`baton.local.trainer`) that reports each step; what is known of a way at any moment is in its `Progress`. The
+hook and the daemon run with their defaults: nothing is tuned to the jobs or to the speed of the simulated time.
 """
 
 import asyncio
@@ -22,12 +23,6 @@ from baton.local.daemon import OwnDaemon
 from baton.native import library
 
 _GIB = 1 << 30
-_WINDOW_MS = 100
-_SHORTEST_WINDOW_MS = 5
-_IDLE_S = 0.05
-_SHORTEST_IDLE_S = 0.01
-"""The hook lets 100 ms of work be outstanding, and nobody is idle before 50 ms have passed. In fast time that would be
-many modelled seconds, so both shrink with the time scale, as far as the threads of a busy machine wake up in time."""
 
 
 class Way(enum.StrEnum):
@@ -128,9 +123,7 @@ class Scenario:
         cards = 1 + max(job.job.card for job in self.progress.jobs)
         simulated.start([profiles.find(self._profile)] * cards, self._folder / "machine", self._time_scale)
         if self.progress.way is Way.BATON:
-            config = self._folder / "lockd.yaml"
-            config.write_text(f"settings: {{min_idle_s: {max(_SHORTEST_IDLE_S, _IDLE_S / self._time_scale)}}}\n")
-            self._daemon = OwnDaemon(self._folder / "run" / "lock", self._environment(None), ["--config", str(config)])
+            self._daemon = OwnDaemon(self._folder / "run" / "lock", self._environment(None))
             await asyncio.to_thread(self._daemon.start)
         return self
 
@@ -206,6 +199,5 @@ class Scenario:
                 "BATON_SOCKET_DIR": str(self._daemon.sockets),
                 "BATON_TENANT": job.tenant,
                 "BATON_RUN_ID": job.name,
-                "BATON_WINDOW": f"{max(_SHORTEST_WINDOW_MS, round(_WINDOW_MS / self._time_scale))}ms",
             }
         return environment

@@ -77,10 +77,15 @@ def check_settings(settings: Settings) -> list[str]:
         "default_quantum_s", "min_quantum_s", "max_quantum_s", "link_bytes_per_s", "window_s", "drop_grace_s",
         "patience_quanta", "thrash_samples",
     ]  # fmt: skip
+    not_negative = [
+        "handover_s", "min_idle_s", "max_idle_s", "slice_switches", "revoke_s", "gang_grace_s", "holder_grace_s",
+        "thrash_penalty_quanta", "thrash_slowdown",
+    ]  # fmt: skip
     shares = ["switch_share", "fits_below", "full_above", "thrash_rate"]
     values: dict[str, Any] = msgspec.structs.asdict(settings)
     checks: list[tuple[Sequence[str], Callable[[Any], bool], str]] = [
         (positive, lambda value: value > 0, "a number above 0"),
+        (not_negative, lambda value: value >= 0, "0 or more"),
         (shares, lambda value: 0 < value <= 1, "a share above 0 and at most 1"),
         (("quantum_s", "idle_s"), lambda value: value is None or value > 0, "a number above 0, or null for automatic"),
     ]
@@ -89,6 +94,8 @@ def check_settings(settings: Settings) -> list[str]:
         problems += [f"settings.{name} is {values[name]}, expected {expected}" for name in wrong]
     if settings.min_quantum_s > settings.max_quantum_s:
         problems.append("settings.min_quantum_s is above settings.max_quantum_s, expected it below")
+    if settings.min_idle_s > settings.max_idle_s:
+        problems.append("settings.min_idle_s is above settings.max_idle_s, expected it below")
     if settings.fits_below > settings.full_above:
         problems.append("settings.fits_below is above settings.full_above, expected it below")
     return problems

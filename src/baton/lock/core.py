@@ -254,8 +254,9 @@ class LockCore(Settling):
             turn = client.turn
             if turn is None or not turn.paging:
                 continue
-            if busy:
-                part = moved // len(card.holders)
+            part = moved // len(card.holders)
+            # A page-in shorter than the time between two looks does not fill the link on average.
+            if busy or part > (client.need_bytes or part) // 8:
                 turn.paged_bytes += part
                 client.ledger.paged_bytes += part
             else:

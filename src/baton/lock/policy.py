@@ -13,7 +13,7 @@ from baton.lock.state import Card, Client, Phase
 
 def patience_s(card: Card, client: Client, settings: Settings) -> float:
     """How long a waiter waits, while it could be served, before it is overdue."""
-    return settings.patience_quanta * card.quantum_s * (1 + card.active_weight / client.weight)
+    return settings.patience_quanta * (card.quantum_s + card.release_s) * (1 + card.active_weight / client.weight)
 
 
 def eligible(card: Card, client: Client) -> bool:
@@ -29,7 +29,7 @@ def best_waiter(card: Card, now_s: float, settings: Settings) -> Client | None:
     best: Client | None = None
     best_rank, best_vtime = -1, 0.0
     latest: Client | None = None
-    unit_s = settings.patience_quanta * card.quantum_s
+    unit_s = settings.patience_quanta * (card.quantum_s + card.release_s)
     weight = card.active_weight
     # Nobody's patience is shorter than this, so most need no closer look.
     surely_fine_s = now_s - 2 * unit_s

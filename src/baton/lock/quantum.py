@@ -1,10 +1,11 @@
 """How long a turn lasts.
 
-A switch costs what the leaving client needs to finish its work plus what the entering one pays to bring its working
-set back. The quantum is that cost divided by the share of time that switching may take, so that it is long where
-gigabytes must move and short where nothing does. Three sources tell the cost, the best one available counts: bytes
-seen on the link at the beginning of turns, the excess of synchronisation in the clients' reports, and, before
-anything was measured, the size of the working sets.
+A switch costs what the entering client pays to bring its working set back, and a little for the hand-over itself. What
+the leaving one needs to finish is no cost: the GPU works meanwhile, and the time is on its account. The quantum is the
+cost divided by the share of time that switching may take, so that it is long where gigabytes must move and short where
+nothing does. Three sources tell the cost, the best one available counts: bytes seen on the link at the beginning of
+turns, the excess of synchronisation in the clients' reports, and, before anything was measured, the size of the
+working sets.
 """
 
 from baton.lock.settings import Settings
@@ -13,10 +14,10 @@ from baton.lock.state import Card, Client
 _SMOOTHING = 0.3
 
 
-def learn(card: Card, turn_cost_s: float) -> None:
+def learn(card: Card, paged_s: float, settings: Settings) -> None:
     """One more switch was observed."""
-    known = card.switch_cost_s
-    card.switch_cost_s = turn_cost_s if known is None else known + _SMOOTHING * (turn_cost_s - known)
+    cost_s, known_s = settings.handover_s + paged_s, card.switch_cost_s
+    card.switch_cost_s = cost_s if known_s is None else known_s + _SMOOTHING * (cost_s - known_s)
 
 
 def page_in_s(card: Card, client: Client, settings: Settings) -> float | None:
@@ -47,9 +48,9 @@ def expected_cost_s(card: Card, settings: Settings) -> float | None:
         if size > largest:
             largest = size
     if card.capacity_bytes and total <= card.capacity_bytes * settings.full_above:
-        return card.release_s
+        return settings.handover_s
     # As much has to go out as comes in, and both share the link.
-    return card.release_s + 2 * largest / link_rate(card, settings)
+    return settings.handover_s + 2 * largest / link_rate(card, settings)
 
 
 def refresh(card: Card, settings: Settings) -> None:
@@ -58,7 +59,7 @@ def refresh(card: Card, settings: Settings) -> None:
         cost_s = card.switch_cost_s
         # While it thrashed although everything should fit, the sizes are not to be believed.
         expected_s = expected_cost_s(card, settings) if card.clock_s >= card.thrash_until_s else None
-        if cost_s is None or (expected_s is not None and expected_s <= card.release_s):
+        if cost_s is None or (expected_s is not None and expected_s <= settings.handover_s):
             cost_s = expected_s
         card.cost_s = cost_s
     else:

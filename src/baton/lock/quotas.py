@@ -12,7 +12,7 @@ from baton.lock.state import Card, Client
 def window_length_s(card: Card, settings: Settings) -> float:
     """The window for the limits in force: long enough that the smallest slice outweighs its switch."""
     smallest = min((client.quota.share for client in card.limited.values() if client.quota), default=1.0)
-    slice_s = settings.slice_switches * (card.cost_s or 0.0)
+    slice_s = settings.slice_switches * ((card.cost_s or 0.0) + card.release_s)
     return max(settings.window_s, slice_s / smallest)
 
 

@@ -18,7 +18,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Adaptive quantum while nothing is known about memory: nvshare's default."""
 
     min_quantum_s: float = 0.1
-    """Shortest adaptive quantum, when a switch costs next to nothing: a synchronisation is in the milliseconds."""
+    """Shortest adaptive quantum, whatever a switch costs: waiting for a GPU's work takes some milliseconds."""
 
     max_quantum_s: float = 300.0
     """Longest adaptive quantum: a colleague who waits longer thinks that the machine hangs."""
@@ -26,6 +26,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     switch_share: float = 0.02
     """Share of the time that switching may cost; the quantum is the switch cost divided by it. The published
     two-job case with 15 GB working sets needs about 100 s of quantum at 2.5 s a switch to beat running serially."""
+
+    handover_s: float = 0.002
+    """What a switch costs when nothing has to be paged: two messages, two wake-ups, a GPU without work meanwhile."""
 
     link_bytes_per_s: float = 12.0e9
     """Paging speed assumed where nobody told it and before any is measured: a switch that moved 15.3 GB out and as
@@ -61,10 +64,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Shortest window of a compute limit."""
 
     slice_switches: float = 10.0
-    """The smallest slice of a limited client lasts at least this many switch costs; the window grows to allow it."""
+    """The smallest slice of a limited client lasts at least this many switches and releases; the window grows to allow
+    it."""
 
     patience_quanta: float = 2.0
-    """A waiter is overdue, and goes before everyone, after this many quanta times its expected number of turns."""
+    """A waiter is overdue, and goes before everyone, after this many quanta (releases included) times its expected
+    number of turns."""
 
     drop_grace_s: float = 30.0
     """A holder that has not released this long after DROP_LOCK is reported: a synchronisation may take that long."""

@@ -210,8 +210,7 @@ class Card:
     cost_s: float | None = None
     """The cost that the quantum is derived from: measured, else expected from sizes, else None."""
     release_s: float = 0.0
-    pending_release_s: float = 0.0
-    """How long the last holder took from DROP_LOCK to LOCK_RELEASED; part of what the present switch costs."""
+    """What holders take from DROP_LOCK to LOCK_RELEASED, smoothed: a turn lasts that much longer than its quantum."""
     idle_s: float = 0.0
     told_idle_s: float = 0.0
     link_bytes_per_s: float = 0.0

@@ -102,12 +102,12 @@ class Turns:
         turn = client.turn
         assert turn is not None
         if turn.dropped_s is not None:
-            card.pending_release_s = now_s - turn.dropped_s
-            card.release_s += _SMOOTHING * (card.pending_release_s - card.release_s)
-        if card.exclusive and card.last_holder != client.id:
+            card.release_s += _SMOOTHING * (now_s - turn.dropped_s - card.release_s)
+        # A first turn finds nothing to bring back, and tells nothing about those to come.
+        if card.exclusive and card.last_holder != client.id and client.ledger.grants > 1:
             paged_s = quantum.page_in_s(card, client, self.settings)
             if paged_s is not None:
-                quantum.learn(card, card.release_s + paged_s)
+                quantum.learn(card, paged_s, self.settings)
         card.last_holder = client.id
         client.turn = None
         client.phase = Phase.IDLE
