@@ -146,6 +146,7 @@ def view(
 ) -> None:
     """Show a job: its tasks, its pods, what happened to it."""
     from baton.cli import workloads
+    from baton.kube.core import PODS
     from baton.kube.volcano import JOBS
 
     with connect(kubeconfig, context) as cluster:
@@ -154,7 +155,7 @@ def view(
         if output is not Format.TABLE:
             write_data(job, output)
             return
-        pods = cluster.table(workloads.PODS, where, labelSelector=f"{workloads.JOB_NAME_LABEL}={name}")
+        pods = cluster.table(PODS, where, labelSelector=f"{workloads.JOB_NAME_LABEL}={name}")
         events = _events(cluster, job)
     spec, state = job.get("spec", {}), job.get("status", {}).get("state", {})
     facts = [

@@ -43,6 +43,8 @@ COMMANDS: dict[str, Entry] = {
     "job": Entry("baton.cli.job", "Run, look at and steer jobs on Kubernetes.", _CLUSTER),
     "queue": Entry("baton.cli.queue", "Make, look at and steer the queues in which jobs wait.", _CLUSTER),
     "pod": Entry("baton.cli.pod", "Look at the pods of jobs and queues.", _CLUSTER),
+    "why": Entry("baton.cli.why", "Tell what a pod or a job waits for, and what would help.", _CLUSTER),
+    "state": Entry("baton.cli.state", "Keep what the scheduler saw, and decide on it again.", _CLUSTER),
     "agent": Entry("baton.cli.agent", "Run the node agent, which gives containers their GPUs.", _CLUSTER),
     "admission": Entry("baton.cli.admission", "Run the webhooks: defaults and checks for jobs and GPU pods.", _CLUSTER),
     "install": Entry("baton.cli.install", "Install Baton in a cluster, or bring it up to date.", _CLUSTER),

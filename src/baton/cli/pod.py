@@ -30,16 +30,17 @@ def list_(
 ) -> None:
     """List the pods of jobs, with their nodes and GPUs."""
     from baton.cli import workloads
+    from baton.kube.core import PODS
 
     with connect(kubeconfig, context) as cluster:
         where = None if all_namespaces else namespace or cluster.access.namespace
         selector = workloads.pod_selector(job, queue)
-        pods = cluster.list(workloads.PODS, where, **selector)
+        pods = cluster.list(PODS, where, **selector)
         pods = [pod for pod in pods if not queue or workloads.belongs_to_queue(pod["metadata"], queue)]
         if output is not Format.TABLE:
             write_data(pods, output)
             return
-        shown = cluster.table(workloads.PODS, where, **selector)
+        shown = cluster.table(PODS, where, **selector)
     if not pods:
         note("no pods found")
         return

@@ -14,6 +14,7 @@ from baton.cli.requests import Cluster, Object
 from baton.cli.vcctl import Flag, Noun, Values, Verb
 from baton.errors import BatonError
 from baton.kube.client import Resource
+from baton.kube.core import PODS
 from baton.kube.errors import ApiError
 from baton.kube.objects import EVENTS
 from baton.kube.volcano import BATCH, COMMANDS, FLOW, JOB_FLOWS, JOB_TEMPLATES, JOBS, POD_GROUPS, QUEUES, SCHEDULING
@@ -186,7 +187,7 @@ def _delete_queue(cluster: Cluster, values: Values) -> None:
 def _list_pods(cluster: Cluster, values: Values) -> None:
     job, queue = values["job"], values["queue"]
     where = None if values["all-namespaces"] else values["namespace"]
-    table = cluster.table(workloads.PODS, where, **workloads.pod_selector(job, queue))
+    table = cluster.table(PODS, where, **workloads.pod_selector(job, queue))
     labels = [row.object["metadata"].get("labels") or {} for row in table.rows]
     if job and queue and any(found.get(workloads.QUEUE_NAME_LABEL, queue) != queue for found in labels):
         raise BatonError(f"the input vcjob {job} does not match the queue {queue}")

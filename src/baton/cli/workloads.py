@@ -10,30 +10,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import yaml
 
 from baton.cli.requests import Cluster, Object
 from baton.errors import UsageError
-from baton.kube.client import Resource
-from baton.kube.objects import Metadata
+from baton.kube import card_annotations
 from baton.kube.volcano import COMMANDS, QUEUES, SCHEDULING
 
 PHASES = ("Inqueue", "Pending", "Running", "Unknown", "Completed")
 """The phases of a pod group, in the order in which queues are listed with them."""
 
-
-class _Pod(msgspec.Struct):
-    metadata: Metadata
-
-
-PODS: Resource[_Pod] = Resource("", "v1", "pods", _Pod)
-
 JOB_NAME_LABEL = "volcano.sh/job-name"
 QUEUE_NAME_LABEL = "volcano.sh/queue-name"
 QUEUE_NAME_ANNOTATION = "scheduling.volcano.sh/queue-name"
-_CARDS_ANNOTATION = "volcano.sh/vgpu-ids-new"
-_INDEX_ANNOTATION = "volcano.sh/gpu-index"
 _JOB_TYPE_LABEL = "volcano.sh/job-type"
 
 _QUANTITY = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i)?")
@@ -147,8 +136,10 @@ def pod_selector(job: str, queue: str) -> dict[str, str]:
 def cards_of(metadata: Object) -> list[str]:
     """The cards that the scheduler recorded for a pod, each once, without the part that all of them share."""
     annotations: dict[str, str] = metadata.get("annotations") or {}
-    text = annotations.get(_CARDS_ANNOTATION) or annotations.get(_INDEX_ANNOTATION) or ""
-    names = [device.partition(",")[0] for device in re.split("[:;]", text) if device]
+    shares = card_annotations.assigned_shares(annotations.get(card_annotations.ASSIGNED, ""))
+    names = [share.card for container in shares for share in container]
+    for cards in card_annotations.our_cards(annotations.get(card_annotations.OUR_CARDS, "")).values():
+        names += cards
     return list(dict.fromkeys(name.removeprefix("GPU-")[:8] for name in names))
 
 

@@ -123,11 +123,15 @@ class GpuNode:
         lines = [line for line in self.log(name, container).splitlines() if "=" in line]
         return dict(line.split("=", 1) for line in lines)
 
-    def holdings(self) -> list[Holding]:
+    def all_holdings(self) -> list[Holding]:
+        """What kubelet says that containers have, of every resource."""
         found = asyncio.run(PodResources(self.node.path("/var/lib/kubelet")).holdings(5.0))
         if found is None:
             raise ConnectionError("kubelet's PodResources socket does not answer")
-        return [holding for holding in found if holding.resource == GPU]
+        return list(found)
+
+    def holdings(self) -> list[Holding]:
+        return [holding for holding in self.all_holdings() if holding.resource == GPU]
 
     def slots(self, name: str) -> frozenset[str]:
         """What kubelet says that a pod has."""
