@@ -156,9 +156,26 @@ class PodCondition(_Read, frozen=True, gc=False):
     message: str = ""
 
 
+class Terminated(_Read, frozen=True, gc=False):
+    exit_code: int = 0
+    finished_at: str | None = None
+
+
+class ContainerState(_Read, frozen=True, gc=False):
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(_Read, frozen=True, gc=False):
+    ready: bool = False
+    restart_count: int = 0
+    state: ContainerState = ContainerState()
+
+
 class PodStatus(_Read, frozen=True, gc=False):
     phase: str = "Pending"
     conditions: tuple[PodCondition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
     nominated_node_name: str = ""
     start_time: str = ""
     pod_ip: str = msgspec.field(name="podIP", default="")

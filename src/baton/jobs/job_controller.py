@@ -1,0 +1,403 @@
+"""Keeps Volcano's Jobs true: sees what is there, asks the phase machine, has its plan carried out.
+
+Status is written at once when the phase changes. Counts that change within a phase are written a little later, because
+the pods of a gang start one after the other and only the last count is of interest. While many jobs wait to be looked
+at, the first status of a new job waits as well: its PodGroup and pods come first, and a job that runs by then has cost
+one write instead of three.
+
+Commands are at-least-once made exactly-once: an order is carried out, its signature is stored in the status with the
+new phase, and only then is the Command deleted. A process that dies in between is followed by one that recognises it.
+"""
+
+import time
+from collections.abc import Iterable
+
+import msgspec
+import structlog
+from prometheus_client import Counter, Histogram
+
+from baton.errors import BatonError
+from baton.jobs.controller import Surroundings, Wake
+from baton.jobs.echoes import Echoes
+from baton.jobs.job_hands import ClaimMissingError, JobHands
+from baton.jobs.job_phases import GroupWish, Order, Plan, World, decide, finished_at_s, phase_of
+from baton.jobs.job_plugins import Plugin, plugins_of
+from baton.jobs.job_pods import group_name, pod_name, view
+from baton.jobs.job_policies import PodView
+from baton.jobs.times import seconds
+from baton.kube.core import PODS, PRIORITY_CLASSES, Pod, PriorityClass
+from baton.kube.errors import ConflictError, NotFoundError
+from baton.kube.informers import Scope
+from baton.kube.objects import ObjectReference
+from baton.kube.store import Delta, Key, Store, key_of
+from baton.kube.volcano import (
+    BATCH,
+    COMMANDS,
+    JOB_KIND,
+    JOBS,
+    POD_GROUPS,
+    Command,
+    Job,
+    JobStatus,
+    PodGroup,
+    PodGroupCondition,
+)
+from baton.kube.volcano_names import JOB_NAME, JobEvent, JobPhase
+
+_LOG = structlog.get_logger("baton.jobs")
+
+COALESCE_S = 0.2
+"""How long a count may be old before it is written."""
+BUSY = 32
+"""So many jobs waiting are a crowd."""
+LONGEST_DELAY_S = 3.0
+"""How long a crowd may keep the first status of a job from being written."""
+_CLAIM_AGAIN_S = 5.0
+_MILLISECONDS = (10, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 300_000)
+
+
+class _Memory(msgspec.Struct):
+    """What is remembered about a job beside the API server; all of it can be lost."""
+
+    uid: str
+    shape: tuple[object, ...] = ()
+    """What of the spec may change."""
+    gone: dict[str, PodView] = {}
+    seen_s: dict[tuple[str, str, str], float] = {}
+    due_s: float | None = None
+    """When the counts are to be written."""
+    said: str = ""
+    done: set[str] = set()
+    """Commands that were carried out, by uid."""
+
+
+class JobController:
+    """The controller of `batch.volcano.sh/v1alpha1` Jobs."""
+
+    name = "job"
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._client = surroundings.client
+        self._recorder = surroundings.recorder
+        self._now = surroundings.now
+        self._memories: dict[Key, _Memory] = {}
+        self._waiting: dict[Key, None] = {}
+        self._entered = Counter(
+            "baton_job_phases", "Jobs that entered a phase.", ("phase",), registry=surroundings.registry
+        )
+        self._latency = Histogram(
+            "volcano_controller_job_to_pod_creation_latency_milliseconds",
+            "From the creation of a job to that of its first pods.",
+            buckets=_MILLISECONDS,
+            registry=surroundings.registry,
+        )
+
+    def watch(self, scope: Scope, wake: Wake) -> None:
+        def woken(key: Key) -> None:
+            self._waiting[key] = None
+            wake(key)
+
+        jobs = scope.store(JOBS)
+        pods = scope.store(PODS, {"job": job_keys_of})
+        groups = scope.store(POD_GROUPS)
+        self._commands: Store[Command] = scope.store(COMMANDS, {"job": _target_keys})
+        self._classes: Store[PriorityClass] = scope.store(PRIORITY_CLASSES)
+        def pod_changed(delta: Delta[Pod]) -> None:
+            item = delta.new or delta.old
+            assert item is not None
+            for name in job_keys_of(item):
+                key = Key(name)
+                if delta.new is None:
+                    self._remember_end(key, item)
+                woken(key)
+
+        def group_changed(delta: Delta[PodGroup]) -> None:
+            item = delta.new or delta.old
+            assert item is not None
+            for owner in item.metadata.owner_references:
+                if owner.controller and owner.kind == JOB_KIND and owner.api_version == BATCH:
+                    woken(Key(f"{item.metadata.namespace}/{owner.name}"))
+
+        def command_changed(delta: Delta[Command]) -> None:
+            if delta.new is not None:
+                for name in _target_keys(delta.new):
+                    woken(Key(name))
+
+        # Before the echoes are told: they forget what they deleted when they hear that it is gone.
+        pods.subscribe(pod_changed)
+        jobs.subscribe(lambda delta: woken(delta.key))
+        groups.subscribe(group_changed)
+        self._commands.subscribe(command_changed)
+        self._jobs = Echoes(jobs)
+        self._pods = Echoes(pods, job_keys_of)
+        self._groups = Echoes(groups)
+        self._hands = JobHands(self._client, self._jobs, self._pods, self._groups)
+
+    async def sync(self, key: Key) -> float | None:
+        self._waiting.pop(key, None)
+        job = self._jobs.get(key)
+        if job is None or job.metadata.deletion_timestamp:
+            self._memories.pop(key, None)
+            for command in self._commands.by_index("job", key):
+                await self._consume(command)
+            return None
+        pods = {pod.metadata.name: pod for pod in self._pods.members("job", key) if _is_of(pod, job)}
+        memory, updated = self._recall(key, job, pods.values())
+        try:
+            return await self._step(job, pods, memory, updated=updated)
+        except ConflictError:
+            # Somebody else changed the job first; the watch is about to show what.
+            memory.due_s = None
+            return COALESCE_S
+
+    async def _step(self, job: Job, pods: dict[str, Pod], memory: _Memory, *, updated: bool) -> float | None:
+        now_s = self._now().timestamp()
+        views = [self._view(pod) for pod in pods.values()]
+        group = self._groups.get(Key(f"{job.metadata.namespace}/{group_name(job)}"))
+        command = self._next_command(job, memory)
+        world = World(
+            job=job,
+            pods=views,
+            group=group,
+            gone=self._gone(job, memory, views),
+            order=Order(command.action, command.metadata.name, command.metadata.uid) if command is not None else None,
+            updated=updated,
+            seen_s=memory.seen_s,
+            now_s=now_s,
+        )
+        plan = decide(world)
+        if plan.reaction is not None:
+            job = await self._intend(job, plan, memory)
+        else:
+            self._watch_causes(world, plan, memory)
+        if command is not None:
+            await self._close(job, command, plan, memory)
+        await self._hands.remove_pods([pods[pod.name] for pod in plan.delete], [pods[name] for name in plan.mark])
+        try:
+            job, status = await self._furnish(job, plan)
+            await self._tend(job, plan, group)
+        except ClaimMissingError as error:
+            self._say(job, "PVCError", str(error), warning=True)
+            return _CLAIM_AGAIN_S
+        except ConflictError:
+            raise
+        except BatonError as error:
+            self._say(job, "FailedCreate" if plan.create else "PluginError", str(error), warning=True)
+            raise
+        self._tell_why_pending(job, group, memory)
+        again_s = await self._record(job, status, memory)
+        return _soonest(again_s, plan.wait_s, await self._expire(job, now_s), 0.0 if command is not None else None)
+
+    async def _intend(self, job: Job, plan: Plan, memory: _Memory) -> Job:
+        """Store what is going to happen before any of it does."""
+        job = await self._store(job, plan.status, memory)
+        for saying in plan.sayings:
+            self._say(job, saying.reason, saying.message, warning=saying.warning)
+        memory.gone.clear()
+        memory.seen_s.clear()
+        return job
+
+    async def _furnish(self, job: Job, plan: Plan) -> tuple[Job, JobStatus]:
+        """What the job needs beside its pods; returns it with the status that tells of that."""
+        status = plan.status
+        plugins = plugins_of(job.spec)
+        if plan.belongings is True and (plugins or job.spec.volumes):
+            renamed, claims = await self._hands.keep_claims(job)
+            records = await self._hands.keep_belongings(renamed, plugins)
+            return renamed, msgspec.structs.replace(status, controlled_resources={**records, **claims})
+        if plan.belongings is False and any(name.startswith("plugin-") for name in status.controlled_resources):
+            records = await self._hands.remove_belongings(job, plugins)
+            return job, msgspec.structs.replace(status, controlled_resources=records)
+        return job, status
+
+    async def _tend(self, job: Job, plan: Plan, group: PodGroup | None) -> None:
+        """PodGroup and pods."""
+        if plan.group is GroupWish.PRESENT:
+            classes = {item.metadata.name: item.value for item in self._classes}
+            await self._hands.keep_group(job, group, classes)
+        elif plan.group is GroupWish.ABSENT and group is not None:
+            await self._hands.remove_group(group)
+        if plan.create:
+            # A pod carries the version and the retries of the status that asked for it.
+            asking = msgspec.structs.replace(job, status=plan.status)
+            plugins: list[Plugin] = plugins_of(job.spec)
+            await self._hands.create_pods(asking, plugins, plan.create)
+            began_s = seconds(job.metadata.creation_timestamp)
+            if began_s is not None:
+                self._latency.observe(max(0.0, self._now().timestamp() - began_s) * 1000)
+
+    async def _record(self, job: Job, status: JobStatus, memory: _Memory) -> float | None:
+        """Write the status now or later; returns when later is."""
+        if status == job.status:
+            memory.due_s = None
+            return None
+        begun = bool(job.status.state.phase)
+        if begun and status.state.phase != job.status.state.phase:
+            await self._store(job, status, memory)
+            return 0.0
+        delay_s = COALESCE_S if begun else 0.0
+        if len(self._waiting) > BUSY:
+            delay_s = LONGEST_DELAY_S
+        now_s = time.monotonic()
+        if memory.due_s is None:
+            memory.due_s = now_s + delay_s
+        if not delay_s or memory.due_s <= now_s:
+            await self._store(job, status, memory)
+            return 0.0 if not begun else None
+        return memory.due_s - now_s
+
+    async def _store(self, job: Job, status: JobStatus, memory: _Memory) -> Job:
+        written = await self._hands.write_status(job, status)
+        memory.due_s = None
+        if written.status.state.phase != job.status.state.phase:
+            self._entered.labels(written.status.state.phase).inc()
+            _LOG.info(
+                "job entered phase",
+                job=str(key_of(job)),
+                phase=written.status.state.phase,
+                reason=status.state.reason,
+                message=status.state.message,
+            )
+        return written
+
+    async def _expire(self, job: Job, now_s: float) -> float | None:
+        """Delete a finished job whose time is over; returns how long that still is."""
+        ttl_s, finished_s = job.spec.ttl_seconds_after_finished, finished_at_s(job)
+        if ttl_s is None or finished_s is None:
+            return None
+        left_s = finished_s + ttl_s - now_s
+        if left_s > 0:
+            return left_s
+        await self._hands.delete_job(job)
+        return None
+
+    def _next_command(self, job: Job, memory: _Memory) -> Command | None:
+        waiting = [item for item in self._commands.by_index("job", key_of(job)) if item.metadata.uid not in memory.done]
+        return min(waiting, key=lambda item: (item.metadata.creation_timestamp, item.metadata.name), default=None)
+
+    async def _close(self, job: Job, command: Command, plan: Plan, memory: _Memory) -> None:
+        """A command is done with: say what became of it and delete it."""
+        obeyed = plan.reaction is not None and plan.reaction.cause.event == JobEvent.COMMAND_ISSUED
+        phase = phase_of(job)
+        effect = "carried out" if obeyed else f"without effect on a job that is {phase}"
+        self._say(job, "CommandIssued", f"command {command.action} ({command.metadata.name}): {effect}")
+        memory.done.add(command.metadata.uid)
+        await self._consume(command)
+
+    async def _consume(self, command: Command) -> None:
+        try:
+            await self._client.delete(COMMANDS, command.metadata.name, command.metadata.namespace)
+        except NotFoundError:
+            _LOG.debug("command was gone", command=command.metadata.name)
+
+    def _recall(self, key: Key, job: Job, pods: Iterable[Pod]) -> tuple[_Memory, bool]:
+        """What is remembered of the job, and whether its spec has changed since."""
+        shape = (job.spec.min_available, job.spec.priority_class_name, *(task.replicas for task in job.spec.tasks))
+        memory = self._memories.get(key)
+        if memory is None or memory.uid != job.metadata.uid:
+            memory = self._memories[key] = _Memory(job.metadata.uid, shape)
+            for pod in _lost_while_away(job, [view(pod) for pod in pods]):
+                memory.gone[pod.name] = pod
+            return memory, False
+        updated = memory.shape != shape
+        memory.shape = shape
+        return memory, updated
+
+    def _view(self, pod: Pod) -> PodView:
+        seen = view(pod)
+        if self._pods.is_deleted(pod):
+            seen = msgspec.structs.replace(seen, terminating=True, marked=True)
+        return seen
+
+    def _remember_end(self, key: Key, pod: Pod) -> None:
+        """A pod is gone; whether that matters is for the next look at the job to say."""
+        memory = self._memories.get(key)
+        ours = any(owner.uid == memory.uid for owner in pod.metadata.owner_references) if memory is not None else False
+        if memory is not None and ours and not self._pods.is_deleted(pod):
+            memory.gone[pod.metadata.name] = view(pod)
+
+    def _gone(self, job: Job, memory: _Memory, pods: list[PodView]) -> list[tuple[str, str]]:
+        """Pods of this life that went away by themselves and have no running replacement."""
+        replaced = {pod.name for pod in pods if pod.phase != "Pending"}
+        replicas = {task.name: task.replicas for task in job.spec.tasks}
+        for name, pod in list(memory.gone.items()):
+            past = pod.version != job.status.version or pod.marked or pod.index >= replicas.get(pod.task, 0)
+            if past or name in replaced:
+                del memory.gone[name]
+        return [(pod.task, pod.name) for pod in memory.gone.values()]
+
+    def _watch_causes(self, world: World, plan: Plan, memory: _Memory) -> None:
+        """Remember since when a cause is known while a policy's timeout runs; without one nothing is remembered."""
+        if plan.wait_s is None:
+            memory.gone.clear()
+            memory.seen_s.clear()
+            return
+        for cause in plan.waiting:
+            memory.seen_s.setdefault(cause.key, world.now_s)
+
+    def _tell_why_pending(self, job: Job, group: PodGroup | None, memory: _Memory) -> None:
+        condition = _latest(group) if group is not None else None
+        if condition is None or condition.type == "Scheduled" or phase_of(job).final:
+            return
+        words = f"PodGroup {job.metadata.namespace}:{job.metadata.name} {condition.type.lower()}, "
+        words += f"reason: {condition.message}"
+        if words != memory.said:
+            memory.said = words
+            self._say(job, "PodGroupPending", words, warning=True)
+
+    def _say(self, job: Job, reason: str, message: str, *, warning: bool = False) -> None:
+        metadata = job.metadata
+        about = ObjectReference(
+            kind=JOB_KIND, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, api_version=BATCH
+        )
+        self._recorder.record(about, reason, message, warning=warning)
+
+
+def job_keys_of(pod: Pod) -> Iterable[str]:
+    """The key of the job that a pod belongs to, if it belongs to one."""
+    for owner in pod.metadata.owner_references:
+        if owner.controller and owner.kind == JOB_KIND and owner.api_version == BATCH:
+            return (f"{pod.metadata.namespace}/{pod.metadata.annotations.get(JOB_NAME, owner.name)}",)
+    return ()
+
+
+def _is_of(pod: Pod, job: Job) -> bool:
+    return any(owner.uid == job.metadata.uid for owner in pod.metadata.owner_references)
+
+
+def _target_keys(command: Command) -> Iterable[str]:
+    target = command.target
+    if target is None or target.kind != JOB_KIND or not target.api_version.startswith("batch.volcano.sh/"):
+        return ()
+    return (f"{command.metadata.namespace}/{target.name}",)
+
+
+def _lost_while_away(job: Job, pods: list[PodView]) -> list[PodView]:
+    """Pods that the status counts and that are not there: they went away while no controller looked."""
+    if phase_of(job) not in (JobPhase.PENDING, JobPhase.RUNNING):
+        return []
+    lost = []
+    for task in job.spec.tasks:
+        counted = job.status.task_status_count.get(task.name)
+        there = {pod.index for pod in pods if pod.task == task.name}
+        number = min(sum(counted.phase.values()), task.replicas) - len(there) if counted is not None else 0
+        missing = [index for index in range(task.replicas) if index not in there]
+        lost += [
+            PodView(
+                name=pod_name(job.metadata.name, task.name, index),
+                task=task.name,
+                index=index,
+                version=job.status.version,
+            )
+            for index in missing[: max(0, number)]
+        ]
+    return lost
+
+
+def _latest(group: PodGroup) -> PodGroupCondition | None:
+    true = [condition for condition in group.status.conditions if condition.status == "True"]
+    return max(true, key=lambda condition: condition.last_transition_time or "", default=None)
+
+
+def _soonest(*times_s: float | None) -> float | None:
+    return min((time_s for time_s in times_s if time_s is not None), default=None)

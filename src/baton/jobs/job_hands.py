@@ -1,0 +1,225 @@
+"""Carries out what the phase machine has decided, with as few requests as will do.
+
+Everything here is safe to do twice: names are derived, deletions carry a uid, "exists already" and "not found" are
+answers and not errors. Requests of one job run side by side; those of all jobs together are bounded.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from baton.errors import BatonError
+from baton.jobs.echoes import Echoes
+from baton.jobs.job_group import group_body, group_changes, group_spec
+from baton.jobs.job_phases import Slot
+from baton.jobs.job_plugins import Plugin
+from baton.jobs.job_plugins.plugin import Belonging
+from baton.jobs.job_pods import claim_name, group_name, owned_metadata, pod_body
+from baton.kube.client import JSON_PATCH, Client, Resource
+from baton.kube.core import CLAIMS, PODS, Pod
+from baton.kube.errors import ConflictError, NotFoundError
+from baton.kube.volcano import BATCH, JOB_KIND, JOBS, POD_GROUPS, Job, JobStatus, PodGroup
+from baton.kube.volcano_names import OUT_OF_SYNC
+
+T = TypeVar("T")
+K = TypeVar("K", bound=msgspec.Struct)
+
+PARALLEL = 48
+"""Requests under way at once; beyond this an API server answers no faster, and others wait longer."""
+
+
+class ClaimMissingError(BatonError):
+    """A volume names a claim that is not there."""
+
+
+class JobHands:
+    """The requests of the job controller."""
+
+    def __init__(self, client: Client, jobs: Echoes[Job], pods: Echoes[Pod], groups: Echoes[PodGroup]) -> None:
+        self._client = client
+        self._jobs = jobs
+        self._pods = pods
+        self._groups = groups
+        self._room = asyncio.Semaphore(PARALLEL)
+
+    async def write_status(self, job: Job, status: JobStatus) -> Job:
+        """Store the whole status; raises ConflictError when the job has changed meanwhile."""
+        metadata = job.metadata
+        body = {
+            "apiVersion": BATCH,
+            "kind": JOB_KIND,
+            "metadata": {
+                "name": metadata.name,
+                "namespace": metadata.namespace,
+                "uid": metadata.uid,
+                "resourceVersion": metadata.resource_version,
+            },
+            "status": status,
+        }
+        written = await self._do(
+            self._client.replace(JOBS, metadata.name, body, metadata.namespace, subresource="status")
+        )
+        self._jobs.wrote(written)
+        return written
+
+    async def delete_job(self, job: Job) -> None:
+        options = {"preconditions": {"uid": job.metadata.uid}, "propagationPolicy": "Background"}
+        await self._delete(JOBS, job.metadata.name, job.metadata.namespace, options)
+
+    async def remove_pods(self, pods: Sequence[Pod], mark: Iterable[Pod]) -> None:
+        """Mark those that need it, so that nobody takes their end for an eviction, then delete."""
+        await self._all([self._mark(pod) for pod in mark])
+        await self._all([self._delete_pod(pod) for pod in pods if not self._pods.is_deleted(pod)])
+
+    async def _mark(self, pod: Pod) -> None:
+        body = {"metadata": {"annotations": {OUT_OF_SYNC: "true"}, "uid": pod.metadata.uid}}
+        with contextlib.suppress(NotFoundError, ConflictError):  # gone, or another pod by that name already
+            self._pods.wrote(await self._do(self._client.patch(PODS, pod.metadata.name, body, pod.metadata.namespace)))
+
+    async def _delete_pod(self, pod: Pod) -> None:
+        await self._delete(
+            PODS, pod.metadata.name, pod.metadata.namespace, {"preconditions": {"uid": pod.metadata.uid}}
+        )
+        self._pods.deleted(pod)
+
+    async def create_pods(self, job: Job, plugins: Sequence[Plugin], slots: Sequence[Slot]) -> None:
+        """Make pods; the first refusal is raised when all have been tried."""
+        await self._all([self._create_pod(job, plugins, slot) for slot in slots])
+
+    async def _create_pod(self, job: Job, plugins: Sequence[Plugin], slot: Slot) -> None:
+        body = pod_body(job, slot.task, slot.index)
+        for plugin in plugins:
+            plugin.dress(job, slot.task, slot.index, body)
+        made = await self._create(PODS, body, job.metadata.namespace)
+        if made is not None:
+            self._pods.wrote(made)
+
+    async def keep_group(self, job: Job, group: PodGroup | None, priorities: dict[str, int]) -> None:
+        """Make the PodGroup, or bring it up to date."""
+        wanted = group_spec(job, priorities)
+        namespace = job.metadata.namespace
+        if group is None:
+            made = await self._create(POD_GROUPS, group_body(job, wanted), namespace)
+            if made is not None:
+                self._groups.wrote(made)
+            return
+        changes = group_changes(group.spec, wanted)
+        if changes:
+            with contextlib.suppress(NotFoundError):  # just deleted; it is made anew when the watch shows that
+                patched = await self._do(self._client.patch(POD_GROUPS, group_name(job), {"spec": changes}, namespace))
+                self._groups.wrote(patched)
+
+    async def remove_group(self, group: PodGroup) -> None:
+        if not self._groups.is_deleted(group):
+            metadata = group.metadata
+            await self._delete(POD_GROUPS, metadata.name, metadata.namespace, {"preconditions": {"uid": metadata.uid}})
+            self._groups.deleted(group)
+
+    async def keep_belongings(self, job: Job, plugins: Sequence[Plugin]) -> dict[str, str]:
+        """Make what plugins need and is not recorded yet, renew what has changed; returns the records to be."""
+        records = dict(job.status.controlled_resources)
+        for plugin in plugins:
+            things = plugin.belongings(job)
+            fingerprint = await asyncio.to_thread(_fingerprint, things) if any(t.renewed for t in things) else ""
+            known = records.get(f"plugin-{plugin.name}") == plugin.name
+            if not known or (fingerprint and records.get(f"plugin-{plugin.name}-content") != fingerprint):
+                await self._all([self._keep(job, thing) for thing in things if not known or thing.renewed])
+            records[f"plugin-{plugin.name}"] = plugin.name
+            if fingerprint:
+                records[f"plugin-{plugin.name}-content"] = fingerprint
+        return records
+
+    async def remove_belongings(self, job: Job, plugins: Sequence[Plugin]) -> dict[str, str]:
+        """Remove what plugins made; returns the records that remain."""
+        records = job.status.controlled_resources
+        namespace = job.metadata.namespace
+        made = [plugin for plugin in plugins if f"plugin-{plugin.name}" in records]
+        await self._all(
+            [self._delete(thing.resource, thing.name, namespace) for p in made for thing in p.belongings(job)]
+        )
+        return {name: value for name, value in records.items() if not name.startswith("plugin-")}
+
+    async def _keep(self, job: Job, thing: Belonging) -> None:
+        content = await asyncio.to_thread(thing.make)
+        namespace = job.metadata.namespace
+        body = {"metadata": owned_metadata(job, thing.name), **content}
+        made = await self._create(thing.resource, body, namespace)
+        if made is None and thing.renewed:
+            await self._do(self._client.patch(thing.resource, thing.name, content, namespace))
+
+    async def keep_claims(self, job: Job) -> tuple[Job, dict[str, str]]:
+        """See to the job's volumes: make claims, write the names of new ones into the job; returns it and records."""
+        records: dict[str, str] = {}
+        for place, volume in enumerate(job.spec.volumes):
+            name = claim_name(job, place)
+            key = f"volume-pvc-{name}"
+            records[key] = name
+            if job.status.controlled_resources.get(key) == name:
+                continue
+            there = bool(volume.volume_claim_name) and await self._claim_exists(job, name)
+            if not there and volume.volume_claim is None:
+                raise ClaimMissingError(
+                    f"pvc {name} is not found, the job will be in the Pending state until the PVC is created"
+                )
+            if not there:
+                body = {"metadata": owned_metadata(job, name), "spec": volume.volume_claim}
+                await self._create(CLAIMS, body, job.metadata.namespace)
+            if not volume.volume_claim_name:
+                job = await self._name_claim(job, place, name)
+        return job, records
+
+    async def _claim_exists(self, job: Job, name: str) -> bool:
+        try:
+            await self._do(self._client.get(CLAIMS, name, job.metadata.namespace))
+        except NotFoundError:
+            return False
+        return True
+
+    async def _name_claim(self, job: Job, place: int, name: str) -> Job:
+        changes: list[dict[str, Any]] = [
+            {"op": "test", "path": "/metadata/uid", "value": job.metadata.uid},
+            {"op": "add", "path": f"/spec/volumes/{place}/volumeClaimName", "value": name},
+        ]
+        patched = await self._do(
+            self._client.patch(JOBS, job.metadata.name, changes, job.metadata.namespace, content_type=JSON_PATCH)
+        )
+        self._jobs.wrote(patched)
+        return patched
+
+    async def _delete(
+        self, resource: Resource[Any], name: str, namespace: str, options: dict[str, Any] | None = None
+    ) -> None:
+        with contextlib.suppress(NotFoundError, ConflictError):  # gone already, or it is another object by now
+            await self._do(self._client.delete(resource, name, namespace, options=options))
+
+    async def _create(self, resource: Resource[K], body: dict[str, Any], namespace: str) -> K | None:
+        """Make an object; None when there is one by that name. If it is ours the watch will show it, if it is a
+        namesake's the watch will show its end."""
+        try:
+            return await self._do(self._client.create(resource, body, namespace))
+        except ConflictError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            return None
+
+    async def _do(self, request: Awaitable[T]) -> T:
+        async with self._room:
+            return await request
+
+    async def _all(self, work: Sequence[Awaitable[None]]) -> None:
+        if len(work) == 1:
+            await work[0]
+            return
+        results = await asyncio.gather(*work, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+
+def _fingerprint(things: Iterable[Belonging]) -> str:
+    contents = [thing.make() for thing in things if thing.renewed]
+    return hashlib.sha256(msgspec.json.encode(contents, order="deterministic")).hexdigest()[:16]
