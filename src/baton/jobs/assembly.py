@@ -20,6 +20,7 @@ from baton.errors import UsageError
 from baton.jobs.controller import SCHEDULER_NAMES, Controller, MakeController, Surroundings
 from baton.jobs.cron_controller import CronJobController
 from baton.jobs.flow_controller import JobFlowController, JobTemplateController
+from baton.jobs.job_controller import JobController
 from baton.jobs.podgroup_controller import PodGroupController
 from baton.jobs.queue_controller import QueueController
 from baton.jobs.telemetry import Telemetry
@@ -38,6 +39,7 @@ COMPONENT = "baton-controller"
 
 CONTROLLERS: Mapping[str, MakeController] = {
     PodGroupController.name: PodGroupController,
+    JobController.name: JobController,
     QueueController.name: QueueController,
     CronJobController.name: CronJobController,
     JobFlowController.name: JobFlowController,

@@ -9,8 +9,9 @@ Commands are at-least-once made exactly-once: an order is carried out, its signa
 new phase, and only then is the Command deleted. A process that dies in between is followed by one that recognises it.
 """
 
+import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 import structlog
@@ -26,7 +27,7 @@ from baton.jobs.job_pods import group_name, pod_name, view
 from baton.jobs.job_policies import PodView
 from baton.jobs.times import seconds
 from baton.kube.core import PODS, PRIORITY_CLASSES, Pod, PriorityClass
-from baton.kube.errors import ConflictError, NotFoundError
+from baton.kube.errors import ConflictError, NotFoundError, UnreachableError
 from baton.kube.informers import Scope
 from baton.kube.objects import ObjectReference
 from baton.kube.store import Delta, Key, Store, key_of
@@ -102,6 +103,7 @@ class JobController:
         groups = scope.store(POD_GROUPS)
         self._commands: Store[Command] = scope.store(COMMANDS, {"job": _target_keys})
         self._classes: Store[PriorityClass] = scope.store(PRIORITY_CLASSES)
+
         def pod_changed(delta: Delta[Pod]) -> None:
             item = delta.new or delta.old
             assert item is not None
@@ -173,20 +175,23 @@ class JobController:
         if command is not None:
             await self._close(job, command, plan, memory)
         await self._hands.remove_pods([pods[pod.name] for pod in plan.delete], [pods[name] for name in plan.mark])
+        status, missing = plan.status, False
         try:
             job, status = await self._furnish(job, plan)
             await self._tend(job, plan, group)
-        except ClaimMissingError as error:
-            self._say(job, "PVCError", str(error), warning=True)
-            return _CLAIM_AGAIN_S
-        except ConflictError:
-            raise
-        except BatonError as error:
-            self._say(job, "FailedCreate" if plan.create else "PluginError", str(error), warning=True)
-            raise
+        except ClaimMissingError:
+            missing = True
+        finally:
+            # Whatever was refused: the phase and the counts are true.
+            again_s = await self._record(job, status, memory)
         self._tell_why_pending(job, group, memory)
-        again_s = await self._record(job, status, memory)
-        return _soonest(again_s, plan.wait_s, await self._expire(job, now_s), 0.0 if command is not None else None)
+        return _soonest(
+            again_s,
+            plan.wait_s,
+            await self._expire(job, now_s),
+            0.0 if command is not None else None,
+            _CLAIM_AGAIN_S if missing else None,
+        )
 
     async def _intend(self, job: Job, plan: Plan, memory: _Memory) -> Job:
         """Store what is going to happen before any of it does."""
@@ -202,9 +207,11 @@ class JobController:
         status = plan.status
         plugins = plugins_of(job.spec)
         if plan.belongings is True and (plugins or job.spec.volumes):
-            renamed, claims = await self._hands.keep_claims(job)
-            records = await self._hands.keep_belongings(renamed, plugins)
-            return renamed, msgspec.structs.replace(status, controlled_resources={**records, **claims})
+            with self._blaming(job, "PVCError"):
+                job, claims = await self._hands.keep_claims(job)
+            with self._blaming(job, "PluginError"):
+                records = await self._hands.keep_belongings(job, plugins)
+            return job, msgspec.structs.replace(status, controlled_resources={**records, **claims})
         if plan.belongings is False and any(name.startswith("plugin-") for name in status.controlled_resources):
             records = await self._hands.remove_belongings(job, plugins)
             return job, msgspec.structs.replace(status, controlled_resources=records)
@@ -214,14 +221,16 @@ class JobController:
         """PodGroup and pods."""
         if plan.group is GroupWish.PRESENT:
             classes = {item.metadata.name: item.value for item in self._classes}
-            await self._hands.keep_group(job, group, classes)
+            with self._blaming(job, "PodGroupError"):
+                await self._hands.keep_group(job, group, classes)
         elif plan.group is GroupWish.ABSENT and group is not None:
             await self._hands.remove_group(group)
         if plan.create:
             # A pod carries the version and the retries of the status that asked for it.
             asking = msgspec.structs.replace(job, status=plan.status)
             plugins: list[Plugin] = plugins_of(job.spec)
-            await self._hands.create_pods(asking, plugins, plan.create)
+            with self._blaming(job, "FailedCreate"):
+                await self._hands.create_pods(asking, plugins, plan.create)
             began_s = seconds(job.metadata.creation_timestamp)
             if began_s is not None:
                 self._latency.observe(max(0.0, self._now().timestamp() - began_s) * 1000)
@@ -344,6 +353,17 @@ class JobController:
         if words != memory.said:
             memory.said = words
             self._say(job, "PodGroupPending", words, warning=True)
+
+    @contextlib.contextmanager
+    def _blaming(self, job: Job, reason: str) -> Iterator[None]:
+        """Tell the user what the API server did not want."""
+        try:
+            yield
+        except UnreachableError:
+            raise
+        except BatonError as error:
+            self._say(job, reason, str(error), warning=True)
+            raise
 
     def _say(self, job: Job, reason: str, message: str, *, warning: bool = False) -> None:
         metadata = job.metadata

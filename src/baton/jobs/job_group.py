@@ -4,7 +4,16 @@ import msgspec
 
 from baton.jobs.job_pods import Body, group_name, owned_metadata
 from baton.kube.quantities import QuantityError, amount, text_of
-from baton.kube.volcano import Job, JobSpec, PodGroupSpec, Quantities, SubGroupPolicy, TaskSpec
+from baton.kube.volcano import (
+    POD_GROUP_KIND,
+    SCHEDULING,
+    Job,
+    JobSpec,
+    PodGroupSpec,
+    Quantities,
+    SubGroupPolicy,
+    TaskSpec,
+)
 from baton.kube.volcano_names import JOB_VERSION, PARTITION_ID, TASK_SPEC
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -27,6 +36,8 @@ def group_spec(job: Job, priorities: dict[str, int]) -> PodGroupSpec:
 def group_body(job: Job, wanted: PodGroupSpec) -> Body:
     annotations = {key: value for key, value in job.metadata.annotations.items() if key != LAST_APPLIED}
     return {
+        "apiVersion": SCHEDULING,
+        "kind": POD_GROUP_KIND,
         "metadata": {
             **owned_metadata(job, group_name(job)),
             "labels": job.metadata.labels,

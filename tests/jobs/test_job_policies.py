@@ -1,0 +1,209 @@
+"""Policies: what happened, whose policy answers, and what then becomes of which pods."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from baton.jobs.job_policies import happenings
+from baton.kube.volcano_names import JobPhase
+from tests.jobs.job_worlds import NOW_S, a_group, a_job, a_pod, on, phase_after, pods_in, step
+
+P = JobPhase
+RUNNING = pods_in("Running", "Running", "Running")
+WORLDS: dict[str, dict[str, Any]] = {
+    "PodFailed": {"pods": pods_in("Running", "Failed", "Running")},
+    "PodEvicted": {"pods": [a_pod(0), a_pod(1, terminating=True), a_pod(2)]},
+    "PodPending": {"pods": [a_pod(0), a_pod(1, "Pending", created_s=NOW_S - 60), a_pod(2)]},
+    "Unknown": {"pods": RUNNING, "group": a_group("Unknown")},
+    "TaskCompleted": {"pods": pods_in("Succeeded", "Succeeded", "Succeeded")},
+    "TaskFailed": {"pods": [a_pod(0, restarts=2), a_pod(1, restarts=1), a_pod(2)]},
+    "JobUpdated": {"pods": RUNNING, "updated": True},
+}
+ACTIONS = {
+    "AbortJob": P.ABORTING,
+    "RestartJob": P.RESTARTING,
+    "TerminateJob": P.TERMINATING,
+    "CompleteJob": P.COMPLETING,
+}
+TASK_EVENTS = ("PodFailed", "PodEvicted", "PodPending", "TaskCompleted", "TaskFailed")
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Running"])
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("event", WORLDS)
+def test_every_event_leads_to_every_action(event: str, action: str, phase: str) -> None:
+    job = a_job(phase, policies=[on(event, action, timeout="30s" if event == "PodPending" else None)])
+    plan = step(job, **WORLDS[event])
+    assert phase_after(plan) == ACTIONS[action]
+    assert plan.status.version == 1
+    assert plan.sayings[0].reason == "ExecuteAction"
+    assert action in plan.sayings[0].message
+    assert event in plan.sayings[0].message
+
+
+@pytest.mark.parametrize("event", WORLDS)
+def test_nothing_else_triggers_a_policy(event: str) -> None:
+    job = a_job("Running", policies=[on(event, "AbortJob", timeout="30s" if event == "PodPending" else None)])
+    for other, world in WORLDS.items():
+        reacted = step(job, **world).reaction is not None
+        assert reacted == (other == event), f"{event} answered to {other}"
+
+
+@pytest.mark.parametrize("event", WORLDS)
+def test_the_wildcard_stands_for_what_went_wrong_or_is_done(event: str) -> None:
+    reacted = step(a_job("Running", policies=[on("*", "AbortJob")]), **WORLDS[event]).reaction is not None
+    assert reacted == (event not in ("PodPending", "JobUpdated"))
+
+
+def test_a_policy_may_name_several_events() -> None:
+    job = a_job("Running", policies=[{"events": ["PodEvicted", "PodFailed"], "action": "TerminateJob"}])
+    assert phase_after(step(job, **WORLDS["PodFailed"])) == P.TERMINATING
+    assert phase_after(step(job, **WORLDS["PodEvicted"])) == P.TERMINATING
+    assert step(job, **WORLDS["Unknown"]).reaction is None
+
+
+@pytest.mark.parametrize("event", TASK_EVENTS)
+def test_the_tasks_own_policy_comes_before_the_jobs(event: str) -> None:
+    timeout = "30s" if event == "PodPending" else None
+    tasks = [{"name": "worker", "replicas": 3, "template": {}, "policies": [on(event, "CompleteJob", timeout=timeout)]}]
+    job = a_job("Running", tasks=tasks, policies=[on(event, "AbortJob", timeout=timeout)])
+    assert phase_after(step(job, **WORLDS[event])) == P.COMPLETING
+
+
+def test_exit_codes_are_matched_exactly_and_only_for_failures() -> None:
+    job = a_job("Running", policies=[{"exitCode": 3, "action": "AbortJob"}])
+    assert phase_after(step(job, [a_pod(0, "Failed", exit_code=3)])) == P.ABORTING
+    assert step(job, [a_pod(0, "Failed", exit_code=4)]).reaction is None
+    assert step(job, [a_pod(0, "Succeeded", exit_code=3), a_pod(1)]).reaction is None
+
+
+def test_a_completed_task_counts_before_a_failed_neighbour() -> None:
+    tasks = [
+        {"name": "master", "replicas": 1, "template": {}, "policies": [on("TaskCompleted", "CompleteJob")]},
+        {"name": "worker", "replicas": 1, "template": {}},
+    ]
+    job = a_job("Running", tasks=tasks, policies=[on("PodFailed", "RestartJob")])
+    pods = [*pods_in("Succeeded", task="master"), *pods_in("Failed")]
+    assert phase_after(step(job, pods)) == P.COMPLETING
+
+
+def test_a_timeout_is_waited_for_and_ends_with_its_cause() -> None:
+    job = a_job("Running", policies=[on("PodFailed", "RestartJob", timeout="2m")])
+    fresh = step(job, [a_pod(0, "Failed", finished_s=NOW_S - 30), a_pod(1), a_pod(2)])
+    assert fresh.reaction is None
+    assert fresh.wait_s == pytest.approx(90)
+    due = step(job, [a_pod(0, "Failed", finished_s=NOW_S - 121), a_pod(1), a_pod(2)])
+    assert phase_after(due) == P.RESTARTING
+    assert step(job, RUNNING).wait_s is None
+
+
+def test_without_a_time_in_the_pod_the_first_sight_counts() -> None:
+    job = a_job("Running", policies=[on("PodEvicted", "AbortJob", timeout="1m")])
+    pods = WORLDS["PodEvicted"]["pods"]
+    first = step(job, pods)
+    assert first.wait_s == pytest.approx(60)
+    seen_s = {cause.key: NOW_S - 61 for cause in first.waiting}
+    assert phase_after(step(job, pods, seen_s=seen_s)) == P.ABORTING
+
+
+def test_a_pending_pod_needs_a_timeout_to_matter() -> None:
+    job = a_job("Running", policies=[on("PodPending", "AbortJob")])
+    assert step(job, **WORLDS["PodPending"]).reaction is None
+
+
+def test_pods_that_vanished_are_evictions_too() -> None:
+    job = a_job("Running", policies=[on("PodEvicted", "RestartJob")])
+    plan = step(job, RUNNING[:2], gone=[("worker", "train-worker-2")])
+    assert phase_after(plan) == P.RESTARTING
+
+
+def test_pods_of_an_earlier_life_and_pods_that_we_end_ourselves_are_no_events() -> None:
+    job = a_job("Running", status={"version": 2}, policies=[on("*", "AbortJob")], minAvailable=1)
+    pods = [a_pod(0, "Failed", version=1), a_pod(1, version=2, terminating=True, marked=True), a_pod(2, version=2)]
+    assert step(job, pods).reaction is None
+
+
+def test_pods_beyond_the_replicas_are_no_events() -> None:
+    job = a_job("Running", policies=[on("PodEvicted", "AbortJob")])
+    assert step(job, [*RUNNING, a_pod(3, terminating=True)]).reaction is None
+
+
+def test_a_finished_timeout_of_a_task_that_never_fails() -> None:
+    tasks = [{"name": "worker", "replicas": 3, "maxRetry": -1, "template": {}}]
+    job = a_job("Running", tasks=tasks, policies=[on("TaskFailed", "AbortJob")])
+    assert step(job, [a_pod(0, restarts=99)]).reaction is None
+
+
+PARTS = [
+    {"name": "ps", "replicas": 1, "template": {}},
+    {
+        "name": "worker",
+        "replicas": 4,
+        "template": {},
+        "partitionPolicy": {"totalPartitions": 2, "partitionSize": 2},
+    },
+]
+PART_PODS = [*pods_in("Running", task="ps"), *pods_in("Running", "Running", "Running", "Failed")]
+
+
+@pytest.mark.parametrize(
+    ("action", "restarted"),
+    [
+        ("RestartPod", ["train-worker-3"]),
+        ("RestartPartition", ["train-worker-2", "train-worker-3"]),
+        ("RestartTask", ["train-worker-0", "train-worker-1", "train-worker-2", "train-worker-3"]),
+    ],
+)
+def test_targeted_restarts_take_their_target_and_leave_group_and_version(action: str, restarted: list[str]) -> None:
+    job = a_job("Running", tasks=PARTS, policies=[on("PodFailed", action)])
+    plan = step(job, PART_PODS)
+    assert phase_after(plan) == P.RESTARTING
+    assert (plan.status.version, plan.status.retry_count) == (0, 1)
+    assert [pod.name for pod in plan.delete] == restarted
+    assert plan.mark == set(restarted)
+    assert plan.status.terminating == len(restarted)
+    assert plan.group.value == "present"
+
+
+def test_a_targeted_restart_is_counted_once_and_comes_back() -> None:
+    job = a_job("Running", policies=[on("PodFailed", "RestartPod")])
+    pods = pods_in("Running", "Running", "Failed")
+    plan = step(job, pods)
+    # The controller died after storing that: the next one finds the failed pod and no mark.
+    job = msgspec.structs.replace(job, status=plan.status)
+    again = step(job, pods)
+    assert again.status.retry_count == 1
+    assert [pod.index for pod in again.delete] == [2]
+    leaving = step(job, [*pods[:2], a_pod(2, "Failed", terminating=True, marked=True)])
+    assert (phase_after(leaving), leaving.delete) == (P.RESTARTING, ())
+    back = step(job, pods[:2])
+    assert phase_after(back) == P.PENDING
+    job = msgspec.structs.replace(job, status=back.status)
+    assert [slot.index for slot in step(job, pods[:2]).create] == [2]
+
+
+def test_an_evicted_pod_is_marked_so_that_it_counts_once() -> None:
+    job = a_job("Running", policies=[on("PodEvicted", "RestartPod")])
+    plan = step(job, WORLDS["PodEvicted"]["pods"])
+    assert plan.delete == ()
+    assert plan.mark == {"train-worker-1"}
+
+
+def test_a_partition_restart_of_a_vanished_pod_takes_its_neighbours() -> None:
+    job = a_job("Running", tasks=PARTS, policies=[on("PodEvicted", "RestartPartition")])
+    plan = step(job, PART_PODS[:4], gone=[("worker", "train-worker-3")])
+    assert [pod.name for pod in plan.delete] == ["train-worker-2"]
+
+
+def test_what_happened_is_listed_once_each() -> None:
+    job = a_job("Running")
+    found = happenings(job.spec, 0, [a_pod(0, "Failed"), a_pod(1, terminating=True), a_pod(2, "Pending")])
+    assert [str(each.event) for each in found] == ["PodFailed", "PodEvicted", "PodPending"]
+
+
+def test_a_pod_that_was_marked_and_not_deleted_is_deleted_by_whoever_comes_next() -> None:
+    job = a_job("Restarting", reason="RestartPod", status={"retryCount": 1})
+    plan = step(job, [*RUNNING[:2], a_pod(2, "Failed", marked=True)])
+    assert [pod.index for pod in plan.delete] == [2]
+    assert phase_after(plan) == P.RESTARTING
