@@ -40,3 +40,11 @@ def test_members_that_run_count_for_the_minimum() -> None:
     running = gang("g", pods=3, on=["a", "a"], what=spec(ask=[whole()]))
     outcome = Cluster(nodes=[node("a", cards=3)], jobs=[running]).run()
     assert set(outcome.placed) == {"g-2"}
+
+
+def test_a_gang_in_parts_is_completed_before_another_begins() -> None:
+    """Whoever bound its first members died; the room that the last ones need must not go to somebody else."""
+    other = gang("other", pods=1, what=spec(ask=[whole()]), created_s=0)
+    parts = gang("parts", pods=3, on=["a", "a"], what=spec(ask=[whole()]), created_s=1)
+    outcome = Cluster(nodes=[node("a", cards=3)], jobs=[other, parts]).run()
+    assert set(outcome.placed) == {"parts-2"}

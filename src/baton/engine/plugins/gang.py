@@ -24,7 +24,10 @@ class GangPlugin(Plugin[NoArguments]):
         return None
 
     def job_key(self, job: Job) -> OrderKey:
-        return (1 if job.is_ready() else 0,)
+        """A gang in parts first: its scheduler died between two bindings, and what it holds is of use to nobody."""
+        if job.is_ready():
+            return (2,)
+        return (0 if job.ready else 1,)
 
     def job_ready(self, job: Job) -> bool:
         return job.is_ready()
