@@ -1,0 +1,201 @@
+"""Shared by the scheduler benchmarks: a bed, contenders as processes, load, and what the audit log says of it.
+
+All times come from the API server's audit log, with microseconds, for every contender in the same way. Limits on client
+requests are lifted on all sides.
+"""
+
+import asyncio
+import contextlib
+import datetime
+import json
+import os
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from baton.kube import core, kubeconfig, volcano
+from baton.kube.client import Client
+from testbed.bed import Bed, BedOptions
+from testbed.processes import Component
+
+CRDS = Path(__file__).parents[1] / "deploy" / "crds" / "crds.yaml"
+BATON = str(Path(sys.executable).parent / "baton")
+GROUP = "scheduling.k8s.io/group-name"
+CREATORS = 32
+HIGH_LIMITS = ("--max-requests-inflight=4000", "--max-mutating-requests-inflight=2000")
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Result(NamedTuple):
+    """One run of one contender."""
+
+    pods: int
+    seconds: float
+    client_cpu_s: float
+    rss_mib: float
+
+    @property
+    def rate(self) -> float:
+        return self.pods / self.seconds
+
+
+@contextlib.contextmanager
+def plain_bed(nodes: int, **resources: int) -> Iterator[Bed]:
+    """API server, etcd and KWOK with so many nodes; no controllers, no scheduler."""
+    with Bed(BedOptions(kwok=True, api_server_flags=HIGH_LIMITS)) as bed:
+        bed.kubectl("apply", "--server-side", "-f", str(CRDS))
+        bed.add_kwok_nodes(nodes, resources=resources, timeout_s=240)
+        yield bed
+
+
+def baton(bed: Bed, *options: str, kubeconfig_file: Path | None = None) -> Component:
+    """Our scheduler, for pods with the name `baton`, not started."""
+    address = f"{bed.record.loopback_address}:13251"
+    words = [
+        *(BATON, "scheduler", f"--kubeconfig={kubeconfig_file or bed.kubeconfig}", f"--listen={address}"),
+        *("--no-leader-elect", "--scheduler-name=baton", *options),
+    ]
+
+    def ready() -> bool:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{address}/readyz", timeout=5) as answer:
+            return bool(answer.read() == b"leading")
+        return False
+
+    log = bed.directory / "logs" / "baton.log"
+    return Component("baton", words, bed.id, log, is_ready=ready, ready_timeout_s=120)
+
+
+def pod_body(name: str, scheduler: str, *, group: str = "", **limits: int) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "annotations": {GROUP: group} if group else {}},
+        "spec": {
+            "schedulerName": scheduler,
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False,
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "none",
+                    "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": limits},
+                }
+            ],
+        },
+    }
+
+
+def group_body(name: str, minimum: int) -> dict[str, Any]:
+    return {
+        "apiVersion": volcano.SCHEDULING,
+        "kind": volcano.POD_GROUP_KIND,
+        "metadata": {"name": name},
+        "spec": {"minMember": minimum, "queue": "default"},
+    }
+
+
+def new_namespace(bed: Bed, name: str) -> str:
+    bed.api.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    bed._furnish_namespace(name)
+    return name
+
+
+async def create(bed: Bed, namespace: str, bodies: list[tuple[str, dict[str, Any]]], bind_to: list[str] | None) -> None:
+    """Create objects (path suffix, body) as fast as the API server takes them; with `bind_to`, bind each at once."""
+    async with Client(kubeconfig.load([bed.kubeconfig]), connections=2 * CREATORS) as client:
+        encoded = [(path, msgspec.json.encode(body), body["metadata"]["name"]) for path, body in bodies]
+        queue = iter(enumerate(encoded))
+
+        async def work() -> None:
+            for number, (path, body, name) in queue:
+                await client.request("POST", path, body=body, timeout_s=120)
+                if bind_to is not None:
+                    binding = {
+                        "apiVersion": "v1",
+                        "kind": "Binding",
+                        "metadata": {"name": name},
+                        "target": {"kind": "Node", "name": bind_to[number % len(bind_to)]},
+                    }
+                    where = core.PODS.path(namespace, name, "binding")
+                    await client.request("POST", where, body=binding, timeout_s=120)
+
+        await asyncio.gather(*(work() for _ in range(CREATORS)))
+
+
+def pod_path(namespace: str) -> str:
+    return core.PODS.path(namespace)
+
+
+def group_path(namespace: str) -> str:
+    return volcano.POD_GROUPS.path(namespace)
+
+
+class Span(NamedTuple):
+    """From the audit log: the first create, and each pod's successful bind."""
+
+    first_create: float
+    binds: dict[str, float]
+
+
+def span_of(bed: Bed, namespace: str, since: int = 0) -> Span:
+    """What happened in a namespace, from an offset in the log on."""
+    first: float | None = None
+    binds: dict[str, float] = {}
+    mark = f'"namespace":"{namespace}"'
+    with bed.plane.audit_log.open("rb") as log:
+        log.seek(since)
+        for raw in log:
+            if b'"pods"' not in raw or b'"verb":"create"' not in raw or mark.encode() not in raw:
+                continue
+            with contextlib.suppress(ValueError):
+                record = json.loads(raw)
+                if record.get("responseStatus", {}).get("code") != 201:
+                    continue
+                what = record["objectRef"]
+                if what.get("subresource") == "binding":
+                    binds[what["name"]] = _seconds(record["stageTimestamp"])
+                elif "subresource" not in what:
+                    began = _seconds(record["requestReceivedTimestamp"])
+                    first = began if first is None else min(first, began)
+    return Span(first or 0.0, binds)
+
+
+def wait_bound(bed: Bed, namespace: str, number: int, timeout_s: float) -> Span:
+    """Wait until so many pods are bound; a look at the log costs little and does not disturb the API server."""
+    since = 0
+    seen: Span = Span(0.0, {})
+
+    def all_bound() -> bool:
+        nonlocal seen
+        seen = span_of(bed, namespace, since)
+        return len(seen.binds) >= number
+
+    bed.wait_for(all_bound, f"{number} pods of {namespace} to be bound", timeout_s, poll_s=1.0)
+    return seen
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def rss_mib(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def clear(bed: Bed, namespace: str) -> None:
+    """Delete the pods of a run."""
+    bed.api.delete(f"/api/v1/namespaces/{namespace}/pods", grace_s=0)
+    bed.wait_for(
+        lambda: not bed.api.get(f"/api/v1/namespaces/{namespace}/pods?limit=1")["items"], "the pods to be gone", 240
+    )
+
+
+def _seconds(timestamp: str) -> float:
+    return datetime.datetime.fromisoformat(timestamp).timestamp()

@@ -1,0 +1,240 @@
+"""Pods get nodes and cards: single ones, gangs, shares, slots, volumes; and whatever waits says why."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from testbed.bed import Bed
+from tests.cluster.scheduler.conftest import Field, SchedulerProcess, scheduler_of
+
+pytestmark = pytest.mark.cluster
+
+VGPU: dict[str, Any] = {"volcano.sh/vgpu-number": 20, "volcano.sh/vgpu-memory": 16000, "volcano.sh/vgpu-cores": 200}
+REGISTER = "GPU-a{0},10,8000,NVIDIA-T4,true,hami-core:GPU-b{0},10,8000,NVIDIA-T4,true,hami-core:"
+
+
+@pytest.fixture(scope="module")
+def scheduler(scheduler_bed: Bed) -> Iterator[SchedulerProcess]:
+    """One scheduler for the tests that do not break it."""
+    made = scheduler_of(scheduler_bed, "--no-leader-elect", "--reason-pause=1")
+    made.start()
+    made.wait_ready()
+    yield made
+    made.kill()
+
+
+def test_plain_pods_are_bound_and_those_of_others_are_not(field: Field, scheduler: SchedulerProcess) -> None:
+    field.add_nodes(2)
+    field.pod("stranger", schedulerName="somebody-else")
+    names = [field.pod("volcanic"), field.pod("batonic", schedulerName="baton"), field.pod("effortless", cpu="")]
+    bound = field.wait_bound(names)
+    assert set(bound) == set(names)
+    assert set(bound.values()) <= set(field.nodes)
+    assert "Successfully assigned" in field.wait_event("volcanic", "Scheduled")["message"]
+
+
+def test_pods_of_a_job_and_a_deployment_are_bound(field: Field, scheduler: SchedulerProcess) -> None:
+    field.add_nodes(1)
+    template: dict[str, Any] = {
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {
+            "schedulerName": "volcano",
+            "nodeSelector": {"field": field.namespace},
+            "containers": [{"name": "main", "image": "none"}],
+        },
+    }
+    once = {**template, "spec": {**template["spec"], "restartPolicy": "Never"}}
+    field.bed.apply(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "web", "namespace": field.namespace},
+            "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": template},
+        },
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": "once", "namespace": field.namespace},
+            "spec": {"template": once},
+        },
+    )
+    field.bed.wait_for(lambda: len(field.bound()) == 3, "three pods to be bound", 90)
+
+
+def test_no_member_of_a_gang_is_bound_before_all_can_be(field: Field, scheduler: SchedulerProcess) -> None:
+    field.add_nodes(1, {"cpu": 3})
+    names = field.gang("train", 4)
+    message = field.wait_unschedulable("train-0")
+    assert "The gang needs 4 pods at once; 0 run already and 3 more could start." in message
+    field.wait_event("train", "Unschedulable", "FailedScheduling")
+    field.bed.wait_for(
+        lambda: "Unschedulable" in {item["type"] for item in field.podgroup("train")["status"].get("conditions", [])},
+        "the group to be called unschedulable",
+    )
+    assert field.bound() == {}
+    assert field.binds() == []
+    field.add_nodes(1, {"cpu": 3})
+    field.wait_bound(names)
+    field.bed.wait_for(lambda: field.podgroup("train")["status"]["phase"] == "Running", "the group to run")
+    second = field.bed.api.get(f"/api/v1/nodes/{field.nodes[1]}")["metadata"]["creationTimestamp"].removesuffix("Z")
+    binds = field.binds()
+    assert sorted(record["objectRef"]["name"] for record in binds) == names
+    assert min(record["requestReceivedTimestamp"] for record in binds) >= second
+
+
+def test_a_group_runs_and_completes(field: Field, scheduler: SchedulerProcess) -> None:
+    field.add_nodes(1)
+    names = field.gang("short", 2)
+    field.wait_bound(names)
+    field.bed.wait_for(lambda: field.podgroup("short")["status"].get("running") == 2, "both pods to be counted", 90)
+    for name in names:
+        field.bed.finish_pod(field.namespace, name, "succeed")
+    field.bed.wait_for(lambda: field.podgroup("short")["status"]["phase"] == "Completed", "the group to complete", 90)
+    assert field.podgroup("short")["status"]["succeeded"] == 2
+
+
+def test_a_pod_waits_for_its_group(field: Field, scheduler: SchedulerProcess) -> None:
+    field.add_nodes(1)
+    field.pod("early-0", group="early")
+    field.bed.wait_for(
+        lambda: "PodGroup" in scheduler.ask(f"/why/{field.namespace}/early-0")["paragraph"], "the pod to be known"
+    )
+    assert field.bound() == {}
+    field.group("early", 1)
+    field.wait_bound(["early-0"])
+
+
+def test_shares_are_recorded_with_six_annotations_and_no_card_is_over_committed(
+    field: Field, scheduler: SchedulerProcess
+) -> None:
+    field.add_nodes(1, VGPU, annotations={"volcano.sh/node-vgpu-register": REGISTER.format(1)})
+    limits = {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 3000, "volcano.sh/vgpu-cores": 30}
+    names = [field.pod(f"share-{number}", limits=limits) for number in range(5)]
+    field.bed.wait_for(lambda: len(field.bound()) == 4, "four of five shares to be placed", 90)
+    left = next(iter(set(names) - field.bound().keys()))
+    assert "card" in field.wait_unschedulable(left)
+    pods = [field.pods()[name] for name in field.bound()]
+    used: dict[str, int] = {}
+    for pod in pods:
+        said = pod["metadata"]["annotations"]
+        assert said["volcano.sh/vgpu-node"] == field.nodes[0]
+        assert said["volcano.sh/bind-phase"] == "allocating"
+        assert said["volcano.sh/bind-time"] == said["volcano.sh/vgpu-time"]
+        assert said["volcano.sh/devices-to-allocate"] == said["volcano.sh/vgpu-ids-new"]
+        card, kind, memory, cores = said["volcano.sh/vgpu-ids-new"].removesuffix(":").split(",")
+        assert (kind, memory, cores) == ("NVIDIA", "3000", "30")
+        used[card] = used.get(card, 0) + int(memory)
+    assert used == {"GPU-a1": 6000, "GPU-b1": 6000}
+    times = [int(pod["metadata"]["annotations"]["volcano.sh/vgpu-time"]) for pod in pods]
+    assert len(set(times)) == len(times)
+
+
+def test_slots_are_recorded_where_the_agent_named_its_cards(field: Field, scheduler: SchedulerProcess) -> None:
+    offered = (
+        '[{"id":"GPU-x","resource":"nvshare.com/gpu","slots":2},{"id":"GPU-y","resource":"nvshare.com/gpu","slots":2}]'
+    )
+    field.add_nodes(1, {"nvshare.com/gpu": 4}, annotations={"baton.dev/node-cards": offered})
+    names = [field.pod(f"slot-{number}", limits={"nvshare.com/gpu": 1}) for number in range(4)]
+    field.wait_bound(names)
+    cards = sorted(field.pods()[name]["metadata"]["annotations"]["baton.dev/cards"] for name in names)
+    assert cards == ["main=GPU-x", "main=GPU-x", "main=GPU-y", "main=GPU-y"]
+
+
+def test_slots_of_a_foreign_device_plugin_are_counted(field: Field, scheduler: SchedulerProcess) -> None:
+    field.add_nodes(1, {"nvshare.com/gpu": 2})
+    names = [field.pod(f"slot-{number}", limits={"nvshare.com/gpu": 1}) for number in range(3)]
+    field.bed.wait_for(lambda: len(field.bound()) == 2, "two of three slots to be given", 90)
+    field.wait_unschedulable(next(iter(set(names) - field.bound().keys())))
+
+
+def test_a_volume_that_waits_for_its_consumer_decides_the_node(field: Field, scheduler: SchedulerProcess) -> None:
+    """A claim of a class that binds late: the pod goes where a free volume is, and the volume becomes the claim's."""
+    field.add_nodes(3)
+    wanted, kind = field.nodes[1], f"local-{field.namespace}"
+    field.bed.apply(
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {"name": kind},
+            "provisioner": "kubernetes.io/no-provisioner",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": kind},
+            "spec": {
+                "capacity": {"storage": "5Gi"},
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": kind,
+                "local": {"path": "/data"},
+                "nodeAffinity": {
+                    "required": {
+                        "nodeSelectorTerms": [
+                            {
+                                "matchExpressions": [
+                                    {"key": "kubernetes.io/hostname", "operator": "In", "values": [wanted]}
+                                ]
+                            }
+                        ]
+                    }
+                },
+            },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "data", "namespace": field.namespace},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": kind,
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        },
+    )
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    field.pod("reader", volumes=volumes)
+    assert field.wait_bound(["reader"])["reader"] == wanted
+    assert field.bed.api.get(f"/api/v1/persistentvolumes/{kind}")["spec"]["claimRef"]["name"] == "data"
+    field.pod("second", volumes=volumes)
+    assert field.wait_bound(["second"])["second"] == wanted, "now the claim is bound, and its volume decides"
+
+
+def test_a_pod_whose_claim_does_not_exist_waits_with_a_reason(field: Field, scheduler: SchedulerProcess) -> None:
+    field.add_nodes(1)
+    field.pod("reader", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "none"}}])
+    assert "cannot reach a volume" in field.wait_unschedulable("reader")
+
+
+def test_the_scheduler_explains_and_shows_its_state(field: Field, scheduler: SchedulerProcess) -> None:
+    field.add_nodes(1, {"cpu": 1})
+    field.pod("small")
+    field.pod("large", cpu="5")
+    field.wait_bound(["small"])
+    field.wait_unschedulable("large")
+    verdict = scheduler.ask(f"/why/{field.namespace}/large")
+    assert verdict["cause"] == "nodes"
+    assert "insufficient cpu" in verdict["paragraph"]
+    state = scheduler.text("/state")
+    assert f'"key":"{field.namespace}/large"' in state
+    assert scheduler.metric('baton_scheduler_attempts_total{reason="",result="scheduled"}') >= 1
+    assert scheduler.metric('baton_scheduler_waiting_jobs{cause="nodes"}') >= 1
+    assert scheduler.metric('baton_queue_allocated{queue="default",resource="cpu"}') >= 1
+
+
+def test_a_queue_status_says_what_its_pods_hold(
+    field: Field, scheduler: SchedulerProcess, schedulers: Callable[..., SchedulerProcess]
+) -> None:
+    field.add_nodes(1)
+    queue = f"q-{field.namespace}"
+    body = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": queue}}
+    field.bed.api.create("/apis/scheduling.volcano.sh/v1beta1/queues", {**body, "spec": {"weight": 1}})
+    field.gang("member", 2, queue=queue)
+    field.wait_bound(["member-0", "member-1"])
+    path = f"/apis/scheduling.volcano.sh/v1beta1/queues/{queue}"
+    field.bed.wait_for(
+        lambda: field.bed.api.get(path).get("status", {}).get("allocated", {}).get("cpu") == "2",
+        "the queue's status",
+        90,
+    )

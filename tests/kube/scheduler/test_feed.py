@@ -1,0 +1,145 @@
+"""What watches bring, in the engine's events: who is held back, who is forgotten, whose priority counts."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from baton.engine.engine import Engine
+from baton.engine.events import BindFailed, PodRemoved
+from baton.engine.jobs import Status
+from baton.engine.objects import GroupKey, PodKey
+from baton.engine.presets import configured
+from baton.kube import core, volcano
+from baton.kube.client import Client
+from baton.kube.kubeconfig import Access
+from baton.kube.scheduler.feed import Feed
+from baton.kube.store import Key
+
+
+class World:
+    """A feed and the engine behind it, without an API server."""
+
+    def __init__(self) -> None:
+        self.woken = 0
+        self.feed = Feed(Client(Access(server="http://nowhere", context="none")), ("volcano",), ("nvshare.com/gpu",), self._wake)
+        self.engine = Engine(configured("simple"))
+        self._version = 0
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def made(self, kind: Any, body: dict[str, Any]) -> Any:
+        self._version += 1
+        metadata = {"uid": body["metadata"]["name"], **body["metadata"], "resourceVersion": str(self._version)}
+        return msgspec.convert({**body, "metadata": metadata}, kind)
+
+    def node(self, name: str = "n", **spec: Any) -> None:
+        status = {"allocatable": {"cpu": "4", "pods": "10"}, "conditions": [{"type": "Ready", "status": "True"}]}
+        self.feed.nodes.put(self.made(core.Node, {"metadata": {"name": name}, "spec": spec, "status": status}))
+
+    def pod(self, name: str, *, group: str = "", phase: str = "Pending", uid: str = "", **spec: Any) -> None:
+        metadata: dict[str, Any] = {"name": name, "namespace": "team", "uid": uid or name}
+        if group:
+            metadata["annotations"] = {"scheduling.k8s.io/group-name": group}
+        containers = [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]
+        body = {"metadata": metadata, "spec": {"schedulerName": "volcano", "containers": containers, **spec}}
+        self.feed.pods.put(self.made(core.Pod, {**body, "status": {"phase": phase}}))
+
+    def group(self, name: str, minimum: int, **spec: Any) -> None:
+        body = {"metadata": {"name": name, "namespace": "team"}, "spec": {"minMember": minimum, **spec}}
+        self.feed.groups.put(self.made(volcano.PodGroup, body))
+
+    def plan(self) -> set[str]:
+        self.engine.apply(self.feed.take())
+        return {binding.pod.partition("/")[2] for binding in self.engine.schedule(0.0).bindings}
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.node()
+    return made
+
+
+def test_a_pod_that_names_a_group_waits_for_it(world: World) -> None:
+    world.pod("a", group="g")
+    world.pod("b", group="g")
+    assert world.plan() == set()
+    world.group("g", 2)
+    assert world.plan() == {"a", "b"}
+
+
+def test_pods_of_a_group_that_is_deleted_wait_again(world: World) -> None:
+    world.group("g", 2)
+    world.pod("a", group="g")
+    world.feed.groups.remove(Key("team/g"))
+    world.pod("b", group="g")
+    assert world.plan() == set()
+
+
+def test_a_pod_of_another_scheduler_takes_room_once_it_is_bound(world: World) -> None:
+    world.pod("theirs", schedulerName="default-scheduler")
+    world.pod("ours")
+    assert world.plan() == {"ours"}
+    assert world.engine.state.tasks.keys() == {"team/ours"}
+    world.pod("theirs", schedulerName="default-scheduler", nodeName="n")
+    world.plan()
+    assert world.engine.state.tasks[PodKey("team/theirs")].status is Status.BOUND
+
+
+def test_a_finished_pod_gives_its_room_back(world: World) -> None:
+    world.pod("long", nodeName="n", phase="Running")
+    world.plan()
+    world.pod("long", nodeName="n", phase="Succeeded")
+    assert world.feed.take() == [PodRemoved(PodKey("team/long"))]
+
+
+def test_a_held_pod_is_placed_when_it_is_released(world: World) -> None:
+    world.pod("a")
+    assert world.plan() == {"a"}
+    world.feed.tell(BindFailed(PodKey("team/a")))
+    world.feed.hold(PodKey("team/a"), "a")
+    assert world.plan() == set()
+    world.feed.release(PodKey("team/a"))
+    assert world.plan() == {"a"}
+
+
+def test_a_namesake_of_a_held_pod_is_not_held(world: World) -> None:
+    world.pod("a")
+    world.feed.hold(PodKey("team/a"), "a")
+    assert world.plan() == set()
+    world.pod("a", uid="another")
+    assert world.plan() == {"a"}
+
+
+def test_a_groups_priority_is_its_class_and_else_that_of_its_pods(world: World) -> None:
+    world.feed.classes.put(world.made(core.PriorityClass, {"metadata": {"name": "high"}, "value": 100}))
+    world.group("named", 1, priorityClassName="high")
+    world.group("plain", 1)
+    world.pod("p", group="plain", priority=7)
+    world.plan()
+    jobs = world.engine.state.jobs
+    assert (jobs[GroupKey("team/named")].priority, jobs[GroupKey("team/plain")].priority) == (100, 7)
+
+
+def test_a_claim_that_becomes_bound_lets_its_pod_go(world: World) -> None:
+    world.pod("reader", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])
+    assert world.plan() == set()
+    stores = {resource.plural: store for resource, store in world.feed.volumes.stores()}
+    body: dict[str, Any] = {"metadata": {"name": "pv"}, "spec": {"claimRef": {"namespace": "team", "name": "data"}}}
+    stores["persistentvolumes"].put(world.made(core.PersistentVolume, body))
+    claim = {"metadata": {"name": "data", "namespace": "team"}, "spec": {"volumeName": "pv"}}
+    stores["persistentvolumeclaims"].put(world.made(core.Claim, claim))
+    assert world.plan() == {"reader"}
+
+
+def test_the_shared_spec_is_kept_while_the_pod_says_the_same(world: World) -> None:
+    world.pod("a")
+    world.plan()
+    before = world.engine.state.tasks[PodKey("team/a")].pod.spec
+    world.pod("a", nodeName="n", phase="Running")
+    world.plan()
+    task = world.engine.state.tasks[PodKey("team/a")]
+    assert task.status is Status.RUNNING
+    assert task.pod.spec is before
