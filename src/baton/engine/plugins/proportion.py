@@ -21,6 +21,10 @@ from baton.engine.shares import InqueueSums, counted, dominant_share, guaranteed
 class ProportionPlugin(Plugin[NoArguments]):
     name = "proportion"
 
+    def __init__(self, arguments: NoArguments, *, hierarchy: bool = False) -> None:
+        super().__init__(arguments, hierarchy=hierarchy)
+        self._deserved: dict[QueueName, Floats] = {}
+
     def open(self, session: Session) -> None:
         state = session.state
         self._resources = state.resources
