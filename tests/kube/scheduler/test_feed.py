@@ -22,7 +22,9 @@ class World:
 
     def __init__(self) -> None:
         self.woken = 0
-        self.feed = Feed(Client(Access(server="http://nowhere", context="none")), ("volcano",), ("nvshare.com/gpu",), self._wake)
+        self.feed = Feed(
+            Client(Access(server="http://nowhere", context="none")), ("volcano",), ("nvshare.com/gpu",), self._wake
+        )
         self.engine = Engine(configured("simple"))
         self._version = 0
 
