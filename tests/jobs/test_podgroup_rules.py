@@ -169,12 +169,9 @@ annotations = st.dictionaries(
     st.sampled_from(["1", "2", "true", "x"]),
 )
 pods = st.builds(
-    lambda own, cpu, memory, priority: pod(
-        annotations=own, requests={"cpu": cpu, "memory": memory}, priorityClassName=priority
-    ),
+    lambda own, requests, priority: pod(annotations=own, requests=requests, priorityClassName=priority),
     annotations,
-    st.sampled_from(["250m", "1", "1.5"]),
-    st.sampled_from(["1Gi", "1500M", "1e9"]),
+    st.dictionaries(st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]), st.sampled_from(["1", "2k", "1.5Gi", "1e9"])),
     st.sampled_from(["", "high"]),
 )
 

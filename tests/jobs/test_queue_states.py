@@ -59,6 +59,11 @@ def test_a_child_that_was_closed_by_command_stays_closed_when_its_parent_opens()
     assert judge(queue(state="Closed"), queue("parent"), 0) == Verdict("Closed", closed_by_parent=False)
 
 
+def test_an_open_queue_was_closed_by_nobody() -> None:
+    """A program that died after opening the queue left the mark; a later closing by hand must not be undone."""
+    assert judge(queue(by_parent=True), queue("parent"), 0) == Verdict("Open", closed_by_parent=False)
+
+
 def test_a_command_makes_a_child_that_was_closed_with_its_parent_closed_for_its_own_sake() -> None:
     verdict = judge(queue(state="Closed", by_parent=True), queue("parent", "Closed"), 0, [CLOSE])
     assert (verdict.state, verdict.closed_by_parent) == ("Closed", False)

@@ -21,6 +21,8 @@ KINDS = {
     "jobflows": ("flow.volcano.sh/v1alpha1", "JobFlow"),
     "jobtemplates": ("flow.volcano.sh/v1alpha1", "JobTemplate"),
 }
+NODES = {"testbed.baton.dev/for": "jobs"}
+"""Selects the nodes that are there for jobs."""
 _PORT = 8081
 
 
@@ -84,6 +86,13 @@ def crd_bed(kwok_bed: Bed) -> Bed:
     """The shared KWOK bed with Volcano's kinds."""
     install_crds(kwok_bed)
     return kwok_bed
+
+
+@pytest.fixture(scope="session")
+def job_bed(crd_bed: Bed) -> Bed:
+    """The bed with nodes for jobs."""
+    crd_bed.add_kwok_nodes(4, prefix="jobs", labels=NODES)
+    return crd_bed
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,8 @@ from typing import Any
 
 from testbed.api import ApiError
 from testbed.bed import Bed
-from tests.cluster.jobs.conftest import create, path
+from tests.cluster.jobs.conftest import NODES, create, path
 
-NODES = {"testbed.baton.dev/for": "jobs"}
 
 
 class RunningJob:

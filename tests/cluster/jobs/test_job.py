@@ -5,19 +5,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from testbed.bed import Bed
-from tests.cluster.jobs.conftest import ControllerProcess, events, path
-from tests.cluster.jobs.running_jobs import NODES, Doorman, RunningJob, job, task
+from tests.cluster.jobs.conftest import NODES, ControllerProcess, events, path
+from tests.cluster.jobs.running_jobs import Doorman, RunningJob, job, task
 
 pytestmark = pytest.mark.cluster
 
 Start = Callable[..., RunningJob]
-
-
-@pytest.fixture(scope="session")
-def job_bed(crd_bed: Bed) -> Bed:
-    """The bed with nodes for these tests."""
-    crd_bed.add_kwok_nodes(4, prefix="jobs", labels=NODES)
-    return crd_bed
 
 
 @pytest.fixture
