@@ -10,7 +10,6 @@ from testbed.bed import Bed
 from tests.cluster.jobs.conftest import NODES, create, path
 
 
-
 class RunningJob:
     """One job and everything that belongs to it."""
 

@@ -81,7 +81,8 @@ class CronJobs:
 
     def until_said(self, name: str, reason: str) -> None:
         self.bed.wait_for(
-            lambda: reason in {event["reason"] for event in events(self.bed, self.namespace, name)}, f"the event {reason}"
+            lambda: reason in {event["reason"] for event in events(self.bed, self.namespace, name)},
+            f"the event {reason}",
         )
 
 
@@ -102,7 +103,8 @@ def test_a_run_is_made_at_its_time_runs_and_is_remembered(crons: CronJobs) -> No
     assert (owner["apiVersion"], owner["kind"], owner["name"]) == ("batch.volcano.sh/v1alpha1", "CronJob", "nightly")
     crons.until_phase(name, "Completed")
     crons.bed.wait_for(
-        lambda: not crons.active("nightly") and "lastSuccessfulTime" in crons.status("nightly"), "the success to be told"
+        lambda: not crons.active("nightly") and "lastSuccessfulTime" in crons.status("nightly"),
+        "the success to be told",
     )
     assert crons.status("nightly")["lastScheduleTime"] == f"{crons.minute(3):%Y-%m-%dT%H:%M:%SZ}"
     assert set(crons.jobs()) == {name}

@@ -53,9 +53,11 @@ class Flows:
 
     def until_phase(self, name: str, phase: str) -> None:
         self.bed.wait_for(
-            lambda: self.jobs()[name].get("status", {}).get("state", {}).get("phase") == phase
-            if name in self.jobs()
-            else False,
+            lambda: (
+                self.jobs()[name].get("status", {}).get("state", {}).get("phase") == phase
+                if name in self.jobs()
+                else False
+            ),
             f"job {name} to be {phase}",
             90,
         )
