@@ -44,7 +44,7 @@ class Result(NamedTuple):
 
 
 @contextlib.contextmanager
-def plain_bed(nodes: int, **resources: int) -> Iterator[Bed]:
+def plain_bed(nodes: int, resources: dict[str, int] | None = None) -> Iterator[Bed]:
     """API server, etcd and KWOK with so many nodes; no controllers, no scheduler."""
     with Bed(BedOptions(kwok=True, api_server_flags=HIGH_LIMITS)) as bed:
         bed.kubectl("apply", "--server-side", "-f", str(CRDS))
@@ -69,7 +69,7 @@ def baton(bed: Bed, *options: str, kubeconfig_file: Path | None = None) -> Compo
     return Component("baton", words, bed.id, log, is_ready=ready, ready_timeout_s=120)
 
 
-def pod_body(name: str, scheduler: str, *, group: str = "", **limits: int) -> dict[str, Any]:
+def pod_body(name: str, scheduler: str, *, group: str = "", limits: dict[str, int] | None = None) -> dict[str, Any]:
     return {
         "metadata": {"name": name, "annotations": {GROUP: group} if group else {}},
         "spec": {
@@ -80,7 +80,7 @@ def pod_body(name: str, scheduler: str, *, group: str = "", **limits: int) -> di
                 {
                     "name": "main",
                     "image": "none",
-                    "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": limits},
+                    "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": limits or {}},
                 }
             ],
         },

@@ -6,6 +6,7 @@ because thousands of jobs wait, the next one starts no sooner than that time aga
 """
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable
 
@@ -74,15 +75,25 @@ class Scheduler:
     async def run(self) -> None:
         """Schedule until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for reflector in self.feed.reflectors:
-                group.create_task(reflector.run())
-            await self.feed.synced()
+            await self._sync(group)
             await self._make_queues()
             self.synced.set()
             _LOG.info("synced", nodes=len(self.feed.nodes), pods=len(self.feed.pods), groups=len(self.feed.groups))
             for work in (self.binder.run, self.evictor.run, self.statuses.run, self.recorder.run):
                 group.create_task(work())
             await self._cycles()
+
+    async def _sync(self, group: asyncio.TaskGroup) -> None:
+        """The first lists, with the collector out of the way: what they bring stays for good and has no cycles."""
+        gc.disable()
+        try:
+            for reflector in self.feed.reflectors:
+                group.create_task(reflector.run())
+            await self.feed.synced()
+            self.engine.apply(self.feed.take())
+        finally:
+            gc.enable()
+        gc.freeze()
 
     def configure(self, configuration: Configuration) -> None:
         """Go on with another configuration from the next cycle on."""
