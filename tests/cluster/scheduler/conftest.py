@@ -111,7 +111,9 @@ class Field:
             "containers": [{"name": "main", "image": "none", "resources": resources}],
             **more,
         }
-        self.bed.api.create(f"/api/v1/namespaces/{self.namespace}/pods", {"metadata": metadata, "spec": spec})
+        path, body = f"/api/v1/namespaces/{self.namespace}/pods", {"metadata": metadata, "spec": spec}
+        # Admission may not know a priority class yet that was made a moment ago.
+        self.bed.wait_for(lambda: bool(self.bed.api.create(path, body)), f"pod {name} to be admitted", 30)
         return name
 
     def group(self, name: str, minimum: int, *, queue: str = "default", **more: Any) -> str:
@@ -173,13 +175,14 @@ class Field:
         self.bed.wait_for(there, f"an event {' or '.join(reasons)} about {about}", 90)
         return found[-1]
 
-    def wait_unschedulable(self, pod: str) -> str:
-        """The message of a pod that cannot be placed."""
-        self.bed.wait_for(
-            lambda: self.condition(pod).get("reason") == "Unschedulable", f"pod {pod} to be called unschedulable", 90
-        )
-        message: str = self.condition(pod)["message"]
-        return message
+    def wait_unschedulable(self, pod: str, saying: str = "") -> None:
+        """Wait until a pod that cannot be placed says so, with these words in the reason."""
+
+        def told() -> bool:
+            condition = self.condition(pod)
+            return condition.get("reason") == "Unschedulable" and saying in condition.get("message", "")
+
+        self.bed.wait_for(told, f"pod {pod} to be unschedulable because '{saying}', not {self.condition(pod)}", 90)
 
     def binds(self) -> list[Object]:
         """Audit records of successful binds in this namespace, in the order of the log."""

@@ -65,8 +65,7 @@ def test_pods_of_a_job_and_a_deployment_are_bound(field: Field, scheduler: Sched
 def test_no_member_of_a_gang_is_bound_before_all_can_be(field: Field, scheduler: SchedulerProcess) -> None:
     field.add_nodes(1, {"cpu": 3})
     names = field.gang("train", 4)
-    message = field.wait_unschedulable("train-0")
-    assert "The gang needs 4 pods at once; 0 run already and 3 more could start." in message
+    field.wait_unschedulable("train-0", "The gang needs 4 pods at once; 0 run already and 3 more could start.")
     field.wait_event("train", "Unschedulable", "FailedScheduling")
     field.bed.wait_for(
         lambda: "Unschedulable" in {item["type"] for item in field.podgroup("train")["status"].get("conditions", [])},
@@ -113,7 +112,7 @@ def test_shares_are_recorded_with_six_annotations_and_no_card_is_over_committed(
     names = [field.pod(f"share-{number}", limits=limits) for number in range(5)]
     field.bed.wait_for(lambda: len(field.bound()) == 4, "four of five shares to be placed", 90)
     left = next(iter(set(names) - field.bound().keys()))
-    assert "card" in field.wait_unschedulable(left)
+    field.wait_unschedulable(left, "card")
     pods = [field.pods()[name] for name in field.bound()]
     used: dict[str, int] = {}
     for pod in pods:
@@ -204,7 +203,7 @@ def test_a_volume_that_waits_for_its_consumer_decides_the_node(field: Field, sch
 def test_a_pod_whose_claim_does_not_exist_waits_with_a_reason(field: Field, scheduler: SchedulerProcess) -> None:
     field.add_nodes(1)
     field.pod("reader", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "none"}}])
-    assert "cannot reach a volume" in field.wait_unschedulable("reader")
+    field.wait_unschedulable("reader", "cannot reach a volume")
 
 
 def test_the_scheduler_explains_and_shows_its_state(field: Field, scheduler: SchedulerProcess) -> None:
@@ -212,7 +211,7 @@ def test_the_scheduler_explains_and_shows_its_state(field: Field, scheduler: Sch
     field.pod("small")
     field.pod("large", cpu="5")
     field.wait_bound(["small"])
-    field.wait_unschedulable("large")
+    field.wait_unschedulable("large", "insufficient cpu")
     verdict = scheduler.ask(f"/why/{field.namespace}/large")
     assert verdict["cause"] == "nodes"
     assert "insufficient cpu" in verdict["paragraph"]

@@ -82,12 +82,13 @@ def queues(scheduler_bed: Bed, field: Field) -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def classes(scheduler_bed: Bed, field: Field) -> Iterator[tuple[str, str]]:
-    """A low and a high priority class."""
-    names = (f"{field.namespace}-low", f"{field.namespace}-high")
+def classes(scheduler_bed: Bed, field: Field) -> Iterator[tuple[str, str, str]]:
+    """A low, a high, and a highest priority class that may not preempt."""
+    names = (f"{field.namespace}-low", f"{field.namespace}-high", f"{field.namespace}-never")
     where = "/apis/scheduling.k8s.io/v1/priorityclasses"
-    for name, value in zip(names, (10, 1000), strict=True):
-        scheduler_bed.api.create(where, {"metadata": {"name": name}, "value": value})
+    for name, value in zip(names, (10, 1000, 2000), strict=True):
+        policy = {"preemptionPolicy": "Never"} if name.endswith("never") else {}
+        scheduler_bed.api.create(where, {"metadata": {"name": name}, "value": value, **policy})
     yield names
     for name in names:
         scheduler_bed.api.delete(f"{where}/{name}")
@@ -113,10 +114,10 @@ def test_queues_get_the_cluster_in_proportion_to_their_weights(
 
 
 def test_a_more_important_pod_takes_the_place_of_a_less_important_one(
-    field: Field, reloading: Reloading, classes: tuple[str, str]
+    field: Field, reloading: Reloading, classes: tuple[str, str, str]
 ) -> None:
     reloading.use(PREEMPT)
-    low, high = classes
+    low, high, _ = classes
     field.add_nodes(1, {"cpu": 2})
     field.wait_bound([field.pod(f"low-{number}", priorityClassName=low) for number in range(2)])
     field.pod("high", priorityClassName=high)
@@ -125,23 +126,21 @@ def test_a_more_important_pod_takes_the_place_of_a_less_important_one(
     assert reloading.process.metric('baton_scheduler_evictions_total{action="preempted",result="evicted"}') >= 1
 
 
-def test_a_pod_that_may_not_preempt_waits(field: Field, reloading: Reloading, classes: tuple[str, str]) -> None:
+def test_a_pod_that_may_not_preempt_waits(field: Field, reloading: Reloading, classes: tuple[str, str, str]) -> None:
     reloading.use(PREEMPT)
-    low, _ = classes
+    low, _, never = classes
     field.add_nodes(1, {"cpu": 1})
     field.wait_bound([field.pod("low", priorityClassName=low)])
-    never = f"{field.namespace}-never"
-    where = "/apis/scheduling.k8s.io/v1/priorityclasses"
-    field.bed.api.create(where, {"metadata": {"name": never}, "value": 2000, "preemptionPolicy": "Never"})
     field.pod("polite", priorityClassName=never)
-    field.wait_unschedulable("polite")
+    field.wait_unschedulable("polite", "insufficient cpu")
     assert set(field.bound()) == {"low"}
-    field.bed.api.delete(f"{where}/{never}")
 
 
-def test_a_disruption_budget_protects_its_pods(field: Field, reloading: Reloading, classes: tuple[str, str]) -> None:
+def test_a_disruption_budget_protects_its_pods(
+    field: Field, reloading: Reloading, classes: tuple[str, str, str]
+) -> None:
     reloading.use(PREEMPT)
-    low, high = classes
+    low, high, _ = classes
     field.add_nodes(1, {"cpu": 1})
     field.wait_bound([field.pod("guarded", priorityClassName=low, labels={"app": "guarded"})])
     field.bed.wait_for_pod(field.namespace, "guarded", "Running")
