@@ -44,10 +44,12 @@ class RoomMaker:
         self._reason = reason
         self._eligible = eligible
         self._by_row: dict[int, list[Task]] | None = None
+        self.permitted: Callable[[Task], bool] = lambda _task: True
+        """Whether the task may be placed, asked when its victims have left: what they used is its queue's to use."""
 
     def make_room(self, task: Task, statement: Statement) -> bool:
         """Place the task, evicting where needed; false leaves everything as it was."""
-        placement = self._session.find(task)
+        placement = self._session.find(task) if self.permitted(task) else None
         if placement is not None:
             statement.place(task, placement)
             return True
@@ -127,7 +129,11 @@ class RoomMaker:
     def _fits(self, task: Task, row: int, gone: Sequence[Task]) -> bool:
         """Room, cards and every predicate, as if the victims had left."""
         session = self._session
-        if not session.state.room_for(task, row) or session.pick_cards(task, row, FUTURE) is None:
+        if (
+            not self.permitted(task)
+            or not session.state.room_for(task, row)
+            or session.pick_cards(task, row, FUTURE) is None
+        ):
             return False
         placed = session.state.placed
         for victim in gone:

@@ -50,6 +50,16 @@ def test_another_queue_is_not_touched() -> None:
     assert cluster.run().evicted == set()
 
 
+def test_a_queue_that_uses_all_it_may_still_makes_room_inside_of_itself() -> None:
+    """What the victims give back is their own queue's, so a share that is used up does not stand in the way."""
+    full = CONF.replace("  - name: predicates", "  - name: proportion\n  - name: predicates")
+    low = job("low", pods=4, what=CARD, on=["a"] * 4, priority=1)
+    high = gang("high", pods=2, what=CARD, priority=9, created_s=5)
+    outcome = Cluster(nodes=[node("a", cards=4)], jobs=[low, high], conf=full).run()
+    assert len(outcome.evicted) == 2
+    assert set(outcome.nominated) == {"high-0", "high-1"}
+
+
 def test_nothing_is_evicted_for_a_gang_that_still_would_not_fit() -> None:
     low = job("low", pods=2, what=CARD, on=["a", "a"], priority=1)
     high = gang("high", pods=3, what=CARD, priority=9)

@@ -30,6 +30,9 @@ def _tasks(session: Session, job: Job) -> list[Task]:
 
 
 def _between_jobs(session: Session, job: Job) -> None:
+    queue = job.queue
+    assert queue is not None
+
     def eligible(other: Task) -> bool:
         return (
             other.pod.ours
@@ -40,12 +43,12 @@ def _between_jobs(session: Session, job: Job) -> None:
         )
 
     maker = RoomMaker(session, eligible, session.preemptable, f"preempted by {job.key}")
+    maker.permitted = lambda task: session.allocatable(queue, task)
     statement = session.statement()
     for task in _tasks(session, job):
         if not session.job_starving(job):
             break
-        assert job.queue is not None
-        if not session.allocatable(job.queue, task) or not maker.make_room(task, statement):
+        if not maker.make_room(task, statement):
             break
     if session.job_pipelined(job) and (statement.evicted or statement.pipelined or statement.allocated):
         statement.commit()
