@@ -10,7 +10,7 @@ import msgspec
 
 from baton.cli import workloads
 from baton.cli.requests import Cluster, MissingObjectError, Object
-from baton.cli.scheduler_link import NoSchedulerError, ask, observe
+from baton.cli.scheduler_link import NoSchedulerError, ask
 from baton.engine.objects import GroupKey
 from baton.engine.verdicts import Cause, Verdict
 from baton.errors import BatonError, UsageError
@@ -143,6 +143,8 @@ def _verdict(cluster: Cluster, about: str, key: str, scheduler: str | None) -> A
 
 
 def _built_here(cluster: Cluster, key: str) -> Verdict:
+    from baton.cli.observation import observe
+
     record = observe(cluster)
     return record.engine().explain(GroupKey(key), time.time())
 

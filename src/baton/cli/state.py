@@ -32,7 +32,8 @@ def dump(
     """
     import sys
 
-    from baton.cli.scheduler_link import NoSchedulerError, ask, observe
+    from baton.cli.observation import observe
+    from baton.cli.scheduler_link import NoSchedulerError, ask
     from baton.engine import records
 
     with connect(kubeconfig, context) as cluster:

@@ -50,7 +50,7 @@ def _show(found: "Answer") -> None:
     typer.echo(found.sentence)
     verdict = found.verdict
     if verdict is not None:
-        if verdict.min_member > 1:
+        if verdict.min_member > 1 and verdict.reasons:
             typer.echo(
                 f"The gang needs {verdict.min_member} pods at once; {verdict.ready} run already and"
                 f" {verdict.placeable} more could start."

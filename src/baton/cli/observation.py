@@ -1,0 +1,58 @@
+"""What a scheduler that starts now would see: its own informers, run until everything was listed once.
+
+For `baton why` and `baton state` where no scheduler answers. Same objects, same translation, same configuration as in
+the scheduler, so the same verdict. Imported only then: the engine's arrays take longer to load than an answer takes.
+"""
+
+import asyncio
+import time
+
+from baton.cli.requests import Cluster
+from baton.engine import records
+from baton.engine.events import Event
+from baton.errors import UnavailableError
+from baton.kube.client import Client
+from baton.kube.core import CONFIG_MAPS
+from baton.kube.errors import ForbiddenError, NotFoundError
+from baton.kube.scheduler.feed import Feed
+from baton.kube.scheduler.reload import ConfigMapName
+from baton.kube.scheduler.settings import Settings
+
+CONFIGURATION = "baton-system/baton-scheduler"
+"""The ConfigMap in which an installation keeps the scheduler configuration."""
+
+_LIST_LIMIT_S = 60.0
+
+
+def observe(cluster: Cluster) -> records.Record:
+    """What a scheduler that starts now would see."""
+    settings = Settings()
+    events = cluster.wait(_listed(cluster.client, settings))
+    about = records.Recorded(now_s=time.time(), configuration=cluster.wait(_configuration(cluster.client)))
+    return records.Record(about, tuple(events))
+
+
+async def _listed(client: Client, settings: Settings) -> list[Event]:
+    feed = Feed(client, settings.scheduler_names, settings.slot_resources, lambda: None)
+    running = [asyncio.create_task(reflector.run()) for reflector in feed.reflectors]
+    try:
+        async with asyncio.timeout(_LIST_LIMIT_S):
+            await feed.synced()
+    except TimeoutError:
+        waiting = ", ".join(each.resource.plural for each in feed.reflectors if not each.synced.is_set())
+        raise UnavailableError(f"the cluster could not be listed within {_LIST_LIMIT_S:g} s: {waiting}") from None
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+    return feed.take()
+
+
+async def _configuration(client: Client) -> str:
+    """The text of the scheduler configuration where an installation keeps it; empty when there is none."""
+    name = ConfigMapName(CONFIGURATION)
+    try:
+        found = await client.get(CONFIG_MAPS, name.name, name.namespace)
+    except (NotFoundError, ForbiddenError):
+        return ""
+    return name.text_in(found.data) or ""
