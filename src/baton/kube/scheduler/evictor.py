@@ -57,6 +57,8 @@ class Evictor:
                 timer.cancel()
 
     async def _evict(self, key: PodKey) -> None:
+        if key not in self._wanted:
+            return
         eviction, uid = self._wanted[key]
         namespace, _, name = key.partition("/")
         body = {
@@ -69,7 +71,7 @@ class Evictor:
         try:
             await self._client.request("POST", core.PODS.path(namespace, name, "eviction"), body=body)
         except (NotFoundError, ConflictError):
-            del self._wanted[key]  # it is gone, or another pod of that name is there: the watch says so
+            self._wanted.pop(key, None)  # it is gone, or another pod of that name is there: the watch says so
             return
         except ThrottledError as error:
             self._metrics.eviction(action, "refused")
@@ -83,7 +85,7 @@ class Evictor:
             self._metrics.eviction(action, "failed")
             self._refused(key, error.message)
             return
-        del self._wanted[key]
+        self._wanted.pop(key, None)
         self._metrics.eviction(action, "evicted")
         about = ObjectReference(kind="Pod", namespace=namespace, name=name, uid=uid, api_version="v1")
         self._recorder.record(about, "Evict", f"Pod is evicted, because it is {eviction.reason}", warning=True)
@@ -91,7 +93,7 @@ class Evictor:
 
     def _refused(self, key: PodKey, reason: str) -> None:
         _LOG.info("eviction refused", pod=key, reason=reason)
-        del self._wanted[key]
+        self._wanted.pop(key, None)
         loop = asyncio.get_running_loop()
         self._timers[key] = loop.call_later(self._settings.evict_retry_s, self._give_up, key)
 

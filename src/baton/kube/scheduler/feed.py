@@ -52,8 +52,10 @@ class Feed:
         self.words = PodWords(scheduler_names, self.cards, self.volumes.terms)
         self.with_load = False
         """Whether the load of cards matters to the configuration; else its changes are not news."""
-        self.pods_seen: Callable[[core.Pod], None] = lambda _pod: None
-        """Told of every new pod of ours."""
+        self.pod_seen: Callable[[core.Pod], None] = lambda _pod: None
+        """Told of every new pod of ours that waits."""
+        self.pod_gone: Callable[[PodKey], None] = lambda _key: None
+        """Told of every pod that is forgotten."""
         self.groups_moved: Callable[[GroupKey], None] = lambda _key: None
         """Told when a pod of a group changed its phase, or the group itself changed."""
         self._events: list[Event] = []
@@ -146,7 +148,7 @@ class Feed:
         spec = self._specs.get(key)
         if spec is None or (old is not None and not self.words.same_spec(old, pod)):
             if spec is None and ours and not pod.spec.node_name:
-                self.pods_seen(pod)
+                self.pod_seen(pod)
             spec = self._specs[key] = self.words.spec(pod)
         if old is not None and key in self._held and self._held[key] != pod.metadata.uid:
             del self._held[key]
@@ -164,6 +166,7 @@ class Feed:
         self._held.pop(key, None)
         if self._specs.pop(key, None) is not None:
             self._events.append(happened.PodRemoved(key))
+            self.pod_gone(key)
             self._wake()
 
     def _volumes_moved(self, keys: Iterable[tuple[str, str]]) -> None:
@@ -226,6 +229,8 @@ class Feed:
     def _queue(self, delta: Delta[volcano.Queue]) -> None:
         if delta.new is not None:
             self._events.append(happened.QueueChanged(cluster.queue_of(delta.new)))
+        elif delta.key in BUILT_IN_QUEUES:
+            self._events.append(happened.QueueChanged(Queue(name=QueueName(delta.key))))
         else:
             self._events.append(happened.QueueRemoved(QueueName(delta.key)))
         self._wake()

@@ -6,6 +6,8 @@ because thousands of jobs wait, the next one starts no sooner than that time aga
 """
 
 import asyncio
+import contextlib
+import gc
 import time
 from collections.abc import Callable
 
@@ -33,6 +35,9 @@ from baton.kube.volcano_names import ROOT_QUEUE
 _LOG = structlog.get_logger("baton.scheduler")
 
 _EVENTS_WAITING = 50_000
+_EVENTS_PATIENCE_S = 0.5
+_EXPLAIN_LEAST_S = 0.1
+_QUEUES_PAUSE_S = 5.0
 
 
 class Scheduler:
@@ -59,7 +64,8 @@ class Scheduler:
             share_overcommit=settings.share_overcommit,
         )
         self.feed = Feed(client, settings.scheduler_names, settings.slot_resources, self._woken.set)
-        self.feed.pods_seen = self._pod_seen
+        self.feed.pod_seen = self._pod_seen
+        self.feed.pod_gone = metrics.gone
         self._event_rate = RateLimit(settings.event_qps, max(1, int(settings.event_qps)))
         self.recorder = Recorder(client, "baton-scheduler", waiting=_EVENTS_WAITING, turn=self._events_turn)
         self._locks = NodeLocks(client, self.feed.nodes, self.feed.pods, identity, now_s)
@@ -69,20 +75,30 @@ class Scheduler:
         self.synced = asyncio.Event()
         """Set once everything was listed and the first cycle may run."""
         self._explained_at = float("-inf")
+        self._explaining_took_s = 0.0
         self._suit(configuration)
 
     async def run(self) -> None:
         """Schedule until cancelled."""
         async with asyncio.TaskGroup() as group:
+            await self._sync(group)
+            self.synced.set()
+            _LOG.info("synced", nodes=len(self.feed.nodes), pods=len(self.feed.pods), groups=len(self.feed.groups))
+            for work in (self.binder.run, self.evictor.run, self.statuses.run, self.recorder.run, self._keep_queues):
+                group.create_task(work())
+            await self._cycles()
+
+    async def _sync(self, group: asyncio.TaskGroup) -> None:
+        """The first lists, with the collector out of the way: what they bring stays for good and has no cycles."""
+        gc.disable()
+        try:
             for reflector in self.feed.reflectors:
                 group.create_task(reflector.run())
             await self.feed.synced()
-            await self._make_queues()
-            self.synced.set()
-            _LOG.info("synced", nodes=len(self.feed.nodes), pods=len(self.feed.pods), groups=len(self.feed.groups))
-            for work in (self.binder.run, self.evictor.run, self.statuses.run, self.recorder.run):
-                group.create_task(work())
-            await self._cycles()
+            self.engine.apply(self.feed.take())
+        finally:
+            gc.enable()
+        gc.freeze()
 
     def configure(self, configuration: Configuration) -> None:
         """Go on with another configuration from the next cycle on."""
@@ -104,7 +120,7 @@ class Scheduler:
         state = self.engine.state
         while True:
             try:
-                async with asyncio.timeout(self._settings.period_s):
+                async with asyncio.timeout(self._explain_pause_s() if state.active else self._settings.period_s):
                     await self._woken.wait()
             except TimeoutError:
                 if not state.active:
@@ -121,17 +137,21 @@ class Scheduler:
         self.engine.apply(self.feed.take())
         if not self.engine.state.active and "shuffle" not in self.engine.framework.configuration.actions:
             return time.monotonic() - began
-        explain = began - self._explained_at >= self._settings.explain_s
+        explain = began - self._explained_at >= self._explain_pause_s()
         plan = self.engine.schedule(self._now_s(), explain=explain)
-        if explain:
-            self._explained_at = began
         self._carry_out(plan, explained=explain)
         took_s = time.monotonic() - began
+        if explain:
+            self._explained_at, self._explaining_took_s = began, took_s
         slow = took_s > self._settings.cycle_warning_s
         self._metrics.cycle(took_s, slow=slow)
         if slow:
             _LOG.warning("slow cycle", took_s=round(took_s, 2), bindings=len(plan.bindings))
         return took_s
+
+    def _explain_pause_s(self) -> float:
+        """Where explaining is cheap it is done often; it never takes more than a tenth of the time."""
+        return min(self._settings.explain_s, max(_EXPLAIN_LEAST_S, 10 * self._explaining_took_s))
 
     def _carry_out(self, plan: Plan, *, explained: bool) -> None:
         self.binder.submit(plan.bindings)
@@ -139,28 +159,34 @@ class Scheduler:
         self.statuses.take(plan, explained=explained)
 
     async def _events_turn(self) -> None:
-        """Events wait while bindings are on their way: they are for people, who are slower."""
-        await self.binder.idle.wait()
+        """Events wait a little while bindings are on their way: they are for people, who are slower."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_EVENTS_PATIENCE_S):
+                await self.binder.idle.wait()
         await self._event_rate.wait()
 
     def _pod_seen(self, pod: core.Pod) -> None:
         self._metrics.watched(pod_key(pod))
 
-    async def _make_queues(self) -> None:
+    async def _keep_queues(self) -> None:
         """The queues that every installation has; without Volcano's CRDs the engine's own two serve."""
-        for name in BUILT_IN_QUEUES:
-            if self.feed.queues.get(Key(name)) is not None:
-                continue
-            parent = {} if name == ROOT_QUEUE else {"parent": ROOT_QUEUE}
-            body = {
-                "apiVersion": volcano.SCHEDULING,
-                "kind": volcano.QUEUE_KIND,
-                "metadata": {"name": name},
-                "spec": {"weight": 1, "reclaimable": name != ROOT_QUEUE, **parent},
-            }
-            try:
-                await self._client.create(volcano.QUEUES, body)
-            except (ConflictError, NotFoundError):
-                continue
-            except BatonError as error:
-                _LOG.warning("queue not made", queue=name, reason=str(error))
+        while True:
+            for name in BUILT_IN_QUEUES:
+                if self.feed.queues.get(Key(name)) is None:
+                    await self._make_queue(name)
+            await asyncio.sleep(_QUEUES_PAUSE_S)
+
+    async def _make_queue(self, name: str) -> None:
+        parent = {} if name == ROOT_QUEUE else {"parent": ROOT_QUEUE}
+        body = {
+            "apiVersion": volcano.SCHEDULING,
+            "kind": volcano.QUEUE_KIND,
+            "metadata": {"name": name},
+            "spec": {"weight": 1, "reclaimable": name != ROOT_QUEUE, **parent},
+        }
+        try:
+            await self._client.create(volcano.QUEUES, body)
+        except (ConflictError, NotFoundError):
+            return
+        except BatonError as error:
+            _LOG.warning("queue not made", queue=name, reason=str(error))

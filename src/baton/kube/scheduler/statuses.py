@@ -1,8 +1,8 @@
 """What users and controllers read: status of PodGroups and Queues, conditions and nominations of pods, events.
 
 Written level-triggered: a key is marked, a worker compares what the engine says now with what the API server has, and
-writes only a difference. Phases go out at once, because the job controller waits for them; counts are gathered for a
-moment; messages that change their numbers every second are not rewritten while the cause stays the same.
+writes only a difference. That a group is admitted goes out at once, because the job controller waits for it; the rest
+is gathered for a moment; messages that change their numbers every second are not rewritten while their cause stays.
 """
 
 import asyncio
@@ -81,7 +81,10 @@ class Statuses:
         """Look at a plan for all that others should know."""
         self._cycle += 1
         for change in plan.phases:
-            self._groups.add(change.group)
+            if change.phase is GroupPhase.INQUEUE:
+                self._groups.add(change.group)
+            else:
+                self._group_moved(change.group)
         for nomination in plan.nominations:
             if self._nominated.get(nomination.pod) != nomination.node:
                 self._nominated[nomination.pod] = nomination.node
