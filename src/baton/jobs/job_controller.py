@@ -21,13 +21,14 @@ from baton.errors import BatonError
 from baton.jobs.controller import Surroundings, Wake
 from baton.jobs.echoes import Echoes
 from baton.jobs.job_hands import ClaimMissingError, JobHands
-from baton.jobs.job_phases import GroupWish, Order, Plan, World, decide, finished_at_s, phase_of
+from baton.jobs.job_phases import GroupWish, Order, Plan, World, decide, phase_of
 from baton.jobs.job_plugins import Plugin, plugins_of
 from baton.jobs.job_pods import group_name, pod_name, view
 from baton.jobs.job_policies import PodView
+from baton.jobs.said import record
 from baton.jobs.times import seconds
 from baton.kube.core import PODS, PRIORITY_CLASSES, Pod, PriorityClass
-from baton.kube.errors import ConflictError, NotFoundError, UnreachableError
+from baton.kube.errors import ConflictError, ForbiddenError, NotFoundError, UnreachableError
 from baton.kube.informers import Scope
 from baton.kube.objects import ObjectReference
 from baton.kube.store import Delta, Key, Store, key_of
@@ -151,6 +152,10 @@ class JobController:
             # Somebody else changed the job first; the watch is about to show what.
             memory.due_s = None
             return COALESCE_S
+        except ForbiddenError as error:
+            if "being terminated" not in error.message:
+                raise
+            return None  # the namespace is on its way out, and the job with it
 
     async def _step(self, job: Job, pods: dict[str, Pod], memory: _Memory, *, updated: bool) -> float | None:
         now_s = self._now().timestamp()
@@ -188,7 +193,6 @@ class JobController:
         return _soonest(
             again_s,
             plan.wait_s,
-            await self._expire(job, now_s),
             0.0 if command is not None else None,
             _CLAIM_AGAIN_S if missing else None,
         )
@@ -196,8 +200,7 @@ class JobController:
     async def _intend(self, job: Job, plan: Plan, memory: _Memory) -> Job:
         """Store what is going to happen before any of it does."""
         job = await self._store(job, plan.status, memory)
-        for saying in plan.sayings:
-            self._say(job, saying.reason, saying.message, warning=saying.warning)
+        record(self._recorder, _about(job), plan.sayings)
         memory.gone.clear()
         memory.seen_s.clear()
         return job
@@ -268,17 +271,6 @@ class JobController:
                 message=status.state.message,
             )
         return written
-
-    async def _expire(self, job: Job, now_s: float) -> float | None:
-        """Delete a finished job whose time is over; returns how long that still is."""
-        ttl_s, finished_s = job.spec.ttl_seconds_after_finished, finished_at_s(job)
-        if ttl_s is None or finished_s is None:
-            return None
-        left_s = finished_s + ttl_s - now_s
-        if left_s > 0:
-            return left_s
-        await self._hands.delete_job(job)
-        return None
 
     def _next_command(self, job: Job, memory: _Memory) -> Command | None:
         waiting = [item for item in self._commands.by_index("job", key_of(job)) if item.metadata.uid not in memory.done]
@@ -360,17 +352,20 @@ class JobController:
         try:
             yield
         except UnreachableError:
-            raise
+            raise  # says nothing about the job
         except BatonError as error:
             self._say(job, reason, str(error), warning=True)
             raise
 
     def _say(self, job: Job, reason: str, message: str, *, warning: bool = False) -> None:
-        metadata = job.metadata
-        about = ObjectReference(
-            kind=JOB_KIND, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, api_version=BATCH
-        )
-        self._recorder.record(about, reason, message, warning=warning)
+        self._recorder.record(_about(job), reason, message, warning=warning)
+
+
+def _about(job: Job) -> ObjectReference:
+    metadata = job.metadata
+    return ObjectReference(
+        kind=JOB_KIND, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, api_version=BATCH
+    )
 
 
 def job_keys_of(pod: Pod) -> Iterable[str]:

@@ -66,10 +66,6 @@ class JobHands:
         self._jobs.wrote(written)
         return written
 
-    async def delete_job(self, job: Job) -> None:
-        options = {"preconditions": {"uid": job.metadata.uid}, "propagationPolicy": "Background"}
-        await self._delete(JOBS, job.metadata.name, job.metadata.namespace, options)
-
     async def remove_pods(self, pods: Sequence[Pod], mark: Iterable[Pod]) -> None:
         """Mark those that need it, so that nobody takes their end for an eviction, then delete."""
         await self._all([self._mark(pod) for pod in mark])

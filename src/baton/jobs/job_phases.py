@@ -32,6 +32,7 @@ from baton.jobs.job_policies import (
     happenings,
     react,
 )
+from baton.jobs.said import Said
 from baton.jobs.times import go_duration, seconds, stamp
 from baton.kube.volcano import Job, JobCondition, JobState, JobStatus, PodGroup, TaskSpec, TaskState
 from baton.kube.volcano_names import JOB_VERSION, BusAction, JobEvent, JobPhase, PodGroupPhase
@@ -66,14 +67,6 @@ class Slot(msgspec.Struct, frozen=True):
 
     task: TaskSpec
     index: int
-
-
-class Saying(NamedTuple):
-    """An event about the job."""
-
-    reason: str
-    message: str
-    warning: bool = False
 
 
 class Order(NamedTuple):
@@ -114,7 +107,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     delete: tuple[PodView, ...] = ()
     mark: frozenset[str] = frozenset()
     """Names among `delete` that must first be marked as the controller's own doing."""
-    sayings: tuple[Saying, ...] = ()
+    sayings: tuple[Said, ...] = ()
     wait_s: float | None = None
     """Look again after this time: a policy's timeout runs."""
     waiting: tuple[Happening, ...] = ()
@@ -180,7 +173,7 @@ def _act(world: World, phase: JobPhase, reaction: Reaction) -> Plan | None:
     message = world.order.signature if world.order is not None else _because(reaction)
     if world.order is not None and message == status.state.message:
         return None
-    said = (Saying("ExecuteAction", f"Start to execute action {action}: {message}"),)
+    said = (Said("ExecuteAction", f"Start to execute action {action}: {message}"),)
     if action in _ENDINGS:
         if phase not in _ACTIVE:
             return None
@@ -205,7 +198,7 @@ def _act(world: World, phase: JobPhase, reaction: Reaction) -> Plan | None:
 
 
 def _restart_some(
-    world: World, phase: JobPhase, reaction: Reaction, message: str, said: tuple[Saying, ...]
+    world: World, phase: JobPhase, reaction: Reaction, message: str, said: tuple[Said, ...]
 ) -> Plan | None:
     """Delete the pods that a targeted restart means; a job that restarts already only does the deleting."""
     targets = _targets(world, reaction)
@@ -273,7 +266,7 @@ def _next_life(status: JobStatus, phase: JobPhase, now_s: float, reason: str, me
 def _closing(
     world: World,
     status: JobStatus,
-    said: tuple[Saying, ...],
+    said: tuple[Said, ...],
     reaction: Reaction,
     targets: Sequence[PodView] = (),
 ) -> Plan:
@@ -461,10 +454,3 @@ def _belongings(phase: JobPhase) -> bool | None:
     if phase == JobPhase.RESTARTING:
         return None
     return phase in _ACTIVE
-
-
-def finished_at_s(job: Job) -> float | None:
-    """When the job came to its end, or None while it has not."""
-    if not phase_of(job).final:
-        return None
-    return seconds(job.status.state.last_transition_time or "")
