@@ -1,9 +1,9 @@
 """Keeps Volcano's Jobs true: sees what is there, asks the phase machine, has its plan carried out.
 
 Status is written at once when the phase changes. Counts that change within a phase are written a little later, because
-the pods of a gang start one after the other and only the last count is of interest. While many jobs wait to be looked
-at, the first status of a new job waits as well: its PodGroup and pods come first, and a job that runs by then has cost
-one write instead of three.
+the pods of a gang start one after the other and only the last count is of interest. In a crowd of jobs PodGroups and
+pods come first: status goes through a few places only, a first status and counts wait longer, and a job that runs by
+then has cost one write instead of three.
 
 Commands are at-least-once made exactly-once: an order is carried out, its signature is stored in the status with the
 new phase, and only then is the Command deleted. A process that dies in between is followed by one that recognises it.
@@ -50,10 +50,12 @@ _LOG = structlog.get_logger("baton.jobs")
 
 COALESCE_S = 0.2
 """How long a count may be old before it is written."""
-BUSY = 32
-"""So many jobs waiting are a crowd."""
-LONGEST_DELAY_S = 3.0
-"""How long a crowd may keep the first status of a job from being written."""
+CROWD = 48
+"""So many jobs that are looked at or wait to be are a crowd."""
+CROWDED_S = 10.0
+"""How long a crowd may keep a first status or a count from being written."""
+STATUS_PLACES = 8
+"""Status writes under way at once in a crowd, of the 48 requests that there may be."""
 _CLAIM_AGAIN_S = 5.0
 _MILLISECONDS = (10, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 300_000)
 
@@ -84,6 +86,8 @@ class JobController:
         self._now = surroundings.now
         self._memories: dict[Key, _Memory] = {}
         self._waiting: dict[Key, None] = {}
+        self._looking = 0
+        self._writing = 0
         self._entered = Counter(
             "baton_job_phases", "Jobs that entered a phase.", ("phase",), registry=surroundings.registry
         )
@@ -146,6 +150,7 @@ class JobController:
             return None
         pods = {pod.metadata.name: pod for pod in self._pods.members("job", key) if _is_of(pod, job)}
         memory, updated = self._recall(key, job, pods.values())
+        self._looking += 1
         try:
             return await self._step(job, pods, memory, updated=updated)
         except ConflictError:
@@ -156,6 +161,8 @@ class JobController:
             if "being terminated" not in error.message:
                 raise
             return None  # the namespace is on its way out, and the job with it
+        finally:
+            self._looking -= 1
 
     async def _step(self, job: Job, pods: dict[str, Pod], memory: _Memory, *, updated: bool) -> float | None:
         now_s = self._now().timestamp()
@@ -244,22 +251,24 @@ class JobController:
             memory.due_s = None
             return None
         begun = bool(job.status.state.phase)
-        if begun and status.state.phase != job.status.state.phase:
-            await self._store(job, status, memory)
-            return 0.0
-        delay_s = COALESCE_S if begun else 0.0
-        if len(self._waiting) > BUSY:
-            delay_s = LONGEST_DELAY_S
+        moved = begun and status.state.phase != job.status.state.phase
+        crowd = len(self._waiting) + self._looking > CROWD
         now_s = time.monotonic()
         if memory.due_s is None:
-            memory.due_s = now_s + delay_s
-        if not delay_s or memory.due_s <= now_s:
-            await self._store(job, status, memory)
-            return 0.0 if not begun else None
-        return memory.due_s - now_s
+            memory.due_s = now_s + (CROWDED_S if crowd else COALESCE_S if begun else 0.0)
+        if not moved and now_s < memory.due_s:
+            return memory.due_s - now_s
+        if crowd and self._writing >= STATUS_PLACES:
+            return COALESCE_S
+        await self._store(job, status, memory)
+        return 0.0 if moved or not begun else None
 
     async def _store(self, job: Job, status: JobStatus, memory: _Memory) -> Job:
-        written = await self._hands.write_status(job, status)
+        self._writing += 1
+        try:
+            written = await self._hands.write_status(job, status)
+        finally:
+            self._writing -= 1
         memory.due_s = None
         if written.status.state.phase != job.status.state.phase:
             self._entered.labels(written.status.state.phase).inc()
