@@ -36,7 +36,7 @@ from testbed.processes import Component
 JOBS = int(os.environ.get("BATON_BENCH_JOBS", "4000"))
 NODES = int(os.environ.get("BATON_BENCH_NODES", "500"))
 ROUNDS = int(os.environ.get("BATON_BENCH_ROUNDS", "2"))
-GPUS = {"nvidia.com/gpu": 8}
+ONE_GPU = {"nvidia.com/gpu": 1}
 BUDGET = 1.5
 
 
@@ -44,7 +44,7 @@ def run() -> None:
     """Measure and print."""
     bare_s: list[float] = []
     ours_s: list[float] = []
-    with plain_bed(NODES, **GPUS) as bed:
+    with plain_bed(NODES, {"nvidia.com/gpu": 8}) as bed:
         for number in range(ROUNDS):
             bare_s.append(bare(bed, f"bare-{number}"))
             print(f"bare: {bare_s[-1]:.1f} s, {JOBS / bare_s[-1]:.0f} pods/s", flush=True)
@@ -60,7 +60,7 @@ def bare(bed: Bed, namespace: str) -> float:
     nodes = sorted(bed.ready_nodes())
     groups = [(group_path(namespace), group_body(f"g{number}", 1)) for number in range(JOBS)]
     pods = [
-        (pod_path(namespace), pod_body(f"p{number}", "nobody", group=f"g{number}", **{"nvidia.com/gpu": 1}))
+        (pod_path(namespace), pod_body(f"p{number}", "nobody", group=f"g{number}", limits=ONE_GPU))
         for number in range(JOBS)
     ]
 
@@ -118,7 +118,7 @@ def controller_program(bed: Bed) -> Component:
 
 
 def job_body(name: str) -> dict[str, Any]:
-    template = {"spec": pod_body("", "baton", group="", **{"nvidia.com/gpu": 1})["spec"]}
+    template = {"spec": pod_body("", "baton", limits=ONE_GPU)["spec"]}
     return {
         "apiVersion": volcano.BATCH,
         "kind": volcano.JOB_KIND,

@@ -11,20 +11,12 @@ import pytest
 
 from testbed.bed import Bed
 from tests.cluster.jobs.conftest import ControllerProcess, path
-from tests.cluster.jobs.running_jobs import NODES, Doorman, RunningJob, job, task
+from tests.cluster.jobs.running_jobs import Doorman, RunningJob, job, task
 
 pytestmark = pytest.mark.cluster
 
 Replicas = Callable[..., ControllerProcess]
 KILLS = 6
-
-
-@pytest.fixture
-def nodes(crd_bed: Bed) -> Iterator[Bed]:
-    crd_bed.add_kwok_nodes(2, prefix="jobfaults", labels=NODES)
-    yield crd_bed
-    for number in range(2):
-        crd_bed.api.delete(f"/api/v1/nodes/jobfaults-{number}")
 
 
 def requests(bed: Bed, namespace: str) -> Iterator[dict[str, Any]]:
@@ -57,31 +49,31 @@ def something_happened(bed: Bed, namespace: str, jobs: list[RunningJob], seen: d
 
 
 def test_jobs_start_and_restart_through_the_death_of_their_controller(
-    nodes: Bed, controllers: Replicas, namespace: str
+    job_bed: Bed, controllers: Replicas, namespace: str
 ) -> None:
     replica = controllers()
     replica.until_leading()
     chance = random.Random(7)
-    with Doorman(nodes, namespace):
+    with Doorman(job_bed, namespace):
         jobs = [
             RunningJob(
-                nodes,
+                job_bed,
                 namespace,
                 job(task(replicas=3), name=f"life-{number}", policies=[{"event": "PodFailed", "action": "RestartJob"}]),
             )
             for number in range(8)
         ]
         for _ in range(KILLS):
-            seen = pods_of(nodes, namespace)
-            nodes.wait_for(
-                functools.partial(something_happened, nodes, namespace, jobs, seen),
+            seen = pods_of(job_bed, namespace)
+            job_bed.wait_for(
+                functools.partial(something_happened, job_bed, namespace, jobs, seen),
                 "the controller to do something",
                 90,
             )
             replica.process.kill()
             victim = f"{chance.choice(jobs).name}-worker-0"
-            if pods_of(nodes, namespace).get(victim) == "Running":
-                nodes.finish_pod(namespace, victim, "fail")
+            if pods_of(job_bed, namespace).get(victim) == "Running":
+                job_bed.finish_pod(namespace, victim, "fail")
             controllers()
         replica.until_leading()
         for each in jobs:
@@ -90,42 +82,44 @@ def test_jobs_start_and_restart_through_the_death_of_their_controller(
         status = each.status
         lives = 1 + status.get("retryCount", 0)
         assert each.phases.count("Restarting") == status.get("retryCount", 0) == status.get("version", 0)
-        counts = made(nodes, namespace, "pods")
+        counts = made(job_bed, namespace, "pods")
         for index in range(3):
             assert counts[f"{each.name}-worker-{index}"] <= lives, "a pod was made twice in one life"
-        assert made(nodes, namespace, "podgroups")[each.group] <= lives
+        assert made(job_bed, namespace, "podgroups")[each.group] <= lives
 
 
 def test_a_command_is_carried_out_once_though_its_reader_dies(
-    nodes: Bed, controllers: Replicas, namespace: str
+    job_bed: Bed, controllers: Replicas, namespace: str
 ) -> None:
     replica = controllers()
     replica.until_leading()
-    with Doorman(nodes, namespace):
-        mine = RunningJob(nodes, namespace, job(task(replicas=2), maxRetry=9))
+    with Doorman(job_bed, namespace):
+        mine = RunningJob(job_bed, namespace, job(task(replicas=2), maxRetry=9))
         mine.until("Running", running=2)
         replica.process.kill()
         mine.order("RestartJob")
         controllers()
-        nodes.wait_for(lambda: mine.status.get("retryCount", 0) > 0, "the restart", 90)
+        job_bed.wait_for(lambda: mine.status.get("retryCount", 0) > 0, "the restart", 90)
         replica.process.kill()
         controllers()
         replica.until_leading()
         mine.until("Running", running=2)
-        nodes.wait_for(lambda: not nodes.api.get(path("commands", namespace))["items"], "the command to be consumed")
+        job_bed.wait_for(
+            lambda: not job_bed.api.get(path("commands", namespace))["items"], "the command to be consumed"
+        )
     assert mine.status["retryCount"] == 1
 
 
-def test_pods_lost_while_no_controller_looked_are_evictions(nodes: Bed, controllers: Replicas, namespace: str) -> None:
+def test_pods_lost_while_nobody_looked_are_evictions(job_bed: Bed, controllers: Replicas, namespace: str) -> None:
     replica = controllers()
     replica.until_leading()
-    with Doorman(nodes, namespace):
+    with Doorman(job_bed, namespace):
         mine = RunningJob(
-            nodes, namespace, job(task(replicas=2), policies=[{"event": "PodEvicted", "action": "TerminateJob"}])
+            job_bed, namespace, job(task(replicas=2), policies=[{"event": "PodEvicted", "action": "TerminateJob"}])
         )
         mine.until("Running", running=2)
         replica.process.kill()
-        nodes.api.delete(f"/api/v1/namespaces/{namespace}/pods/{mine.name}-worker-1", grace_s=0)
+        job_bed.api.delete(f"/api/v1/namespaces/{namespace}/pods/{mine.name}-worker-1", grace_s=0)
         mine.until_pods(lambda pods: len(pods) == 1, "one pod")
         controllers()
         replica.until_leading()
