@@ -283,7 +283,9 @@ class Session:
 
     def repeatable(self, task: Task) -> bool:
         """Whether placing one such task changes nothing for the next but the room on its node."""
-        return not task.needs.spec.host_ports and not task.needs.ruled and Scope.JOB not in self._scopes
+        if task.needs.spec.host_ports or task.needs.ruled or Scope.JOB in self._scopes:
+            return False
+        return not self._exclusions(task)
 
     def accept(self, statement: Statement) -> None:
         """A committed statement becomes part of the plan. A gang that still waits for evictions binds nobody yet."""

@@ -6,8 +6,8 @@ changed since its last use, in one batch, or starts over when many did.
 
 A run of equal pods is the common case and would pay a batch of one row per pod. So the row that was just used is scored
 for several placements ahead (a `Trajectory`): cards are picked as they would be and the states in between are scored
-in one batch. Each state has a token; as long as the row's token is the one the
-trajectory left, the next score and the next cards are already known.
+in one batch, together with those of the rows that come next. Each state has a token; as long as the row's token is the
+one the trajectory left, the next score and the next cards are already known.
 """
 
 from collections import OrderedDict
@@ -24,6 +24,7 @@ from baton.engine.nodes import NodeView
 from baton.engine.state import ClusterState
 
 TRAJECTORY_STEPS = 16
+ROWS_AHEAD = 8
 FULL_BATCH_FRACTION = 4
 CACHE_BYTES = 256 * 1024 * 1024
 NEVER = -np.inf
@@ -189,7 +190,11 @@ class SignatureCache:
         signature.score[target] = fresh
 
     def _look_ahead(self, signature: Signature, task: Task, row: int, judge: Judge) -> None:
-        """Score the row as it is and as it will be after each of the next placements."""
+        """Score the row as it is and as it will be after each of the next placements, and rows like it with it.
+
+        Array operations cost the same for one row as for many, so the rows that come next in order are foreseen in the
+        same batch: those with the best score beside this one.
+        """
         table = self._state.table
         if signature.ahead_row in signature.trajectories and row != signature.ahead_row:
             # A policy that spreads leaves every trajectory after one step: look less far, until it pays again.
@@ -197,17 +202,45 @@ class SignatureCache:
         else:
             signature.steps = min(signature.steps * 2, TRAJECTORY_STEPS)
         signature.ahead_row = row
-        steps = self._state.copies_with_room(task, row, signature.steps)
-        assignments, cards = judge.foresee_cards(task, row, steps)
-        states = np.arange(len(assignments) + 1)
-        used = table.used[FUTURE, :, row, np.newaxis] + task.needs.request[:, np.newaxis] * states
-        view = NodeView(table, np.full(len(states), row, dtype=np.intp), FUTURE, used, cards)
+        rows = [row, *self._next_in_order(signature, row)]
+        found: list[list[Assignment]] = []
+        usages: list[Array] = []
+        known: dict[bytes, tuple[list[Assignment], Array]] = {}
+        for item in rows:
+            steps = self._state.copies_with_room(task, item, signature.steps)
+            content = table.ledger.content(item) + bytes((steps,))
+            foreseen = known.get(content)
+            if foreseen is None:
+                foreseen = known[content] = judge.foresee_cards(task, item, steps)
+            found.append(foreseen[0])
+            usages.append(foreseen[1])
+        lengths = [len(assignments) + 1 for assignments in found]
+        repeated = np.repeat(np.array(rows, dtype=np.intp), lengths)
+        states = np.concatenate([np.arange(length) for length in lengths])
+        used = table.used[FUTURE].take(repeated, axis=1) + task.needs.request[:, np.newaxis] * states
+        view = NodeView(table, repeated, FUTURE, used, np.concatenate(usages, axis=-1))
         scores = judge.fit_and_score(task, view).tolist()
-        signature.score[row] = scores[0]
-        if signature.later is not None:
-            signature.later[row] = NEVER
-        if assignments:
-            tokens = [int(table.token[row]), *table.fresh_tokens(len(assignments))]
-            signature.trajectories[row] = (Trajectory(tokens, scores, assignments), 0)
-        else:
-            signature.trajectories.pop(row, None)
+        at = 0
+        for item, assignments, length in zip(rows, found, lengths, strict=True):
+            if item == row:
+                signature.score[row] = scores[at]
+                if signature.later is not None:
+                    signature.later[row] = NEVER
+            if assignments:
+                tokens = [int(table.token[item]), *table.fresh_tokens(length - 1)]
+                signature.trajectories[item] = (Trajectory(tokens, scores[at : at + length], assignments), 0)
+            else:
+                signature.trajectories.pop(item, None)
+            at += length
+
+    def _next_in_order(self, signature: Signature, row: int) -> list[int]:
+        """Rows that will be used after this one as things stand: the first of those that share the best score."""
+        score = signature.score
+        own, score[row] = score[row], NEVER
+        best = score.max()
+        score[row] = own
+        if best == NEVER:
+            return []
+        first: list[int] = np.flatnonzero(score == best)[: ROWS_AHEAD - 1].tolist()
+        unsettled = self._state.table.unsettled
+        return [item for item in first if item not in signature.trajectories and not unsettled[item]]

@@ -1,10 +1,14 @@
-"""EASY backfill: the first gang that does not fit reserves nodes; others may use them only if they are gone in time.
+"""EASY backfill: a gang that does not fit reserves nodes; others may use them only if that does not delay it.
 
 When a job is blocked, and no reservation exists yet in this session, the nodes that will have room for it soonest, by
 the expected ends of what runs there, are set aside, and the time when the last of them is free is the shadow time. A
-later job may use a reserved node only if it is expected to end before that. So a big gang waits for a bounded time,
-and small jobs fill the holes in front of it. Reservations are for concrete nodes, because eight free cards on eight
-nodes are no home for a pod of eight cards. A running task without an expected duration is taken to end at `horizon`.
+later job may use a reserved node only if it is expected to end before that, or if the reserved room is there at that
+time all the same. So a big gang waits for a bounded time, and small jobs fill the holes in front of it. Reservations
+are for concrete nodes, because eight free cards on eight nodes are no home for a pod of eight cards.
+
+Expectations are wrong, mostly too short. A task that has outlived its own is expected to run as long again; and since
+such guesses can be wrong for ever, a job that has waited for `drain-after` keeps everybody else off every node that it
+could use. Then what runs there ends, and the job starts: nobody starves, whatever the order of jobs and the guesses.
 """
 
 from collections.abc import Iterator
@@ -13,25 +17,33 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from baton.engine.columns import Bools
-from baton.engine.jobs import HELD, Job, Task
+from baton.engine.columns import BOTH, Bools
+from baton.engine.jobs import HELD, Job, Status, Task
 from baton.engine.nodes import NodeView
 from baton.engine.objects import GroupKey
-from baton.engine.plugin import Check, Plugin
+from baton.engine.plugin import Check, OrderKey, Plugin
 from baton.engine.session import Session
+
+ROWS_TO_SPARE = 16
+"""Nodes beyond those needed that are looked at closely, by a rough guess of which are free soonest."""
 
 
 class EasyBackfillArguments(msgspec.Struct, frozen=True):
     horizon_s: float = msgspec.field(default=86_400.0, name="easy-backfill.horizon")
     """How long a task without an expected duration is thought to run."""
     min_wait_s: float = msgspec.field(default=0.0, name="easy-backfill.min-wait")
-    """A blocked job reserves only after it has waited this long."""
+    """0: the first blocked job reserves. Else: the job that has waited longest, if this long, goes first and may."""
+    drain_after_s: float = msgspec.field(default=7 * 86_400.0, name="easy-backfill.drain-after")
+    """After this wait a reservation is for every node that the job could use, and nobody is let in before it."""
 
 
 class Reservation(NamedTuple):
     job: GroupKey
+    stuck: Task
     shadow_s: float
-    rows: frozenset[int]
+    copies: dict[int, int]
+    """Row to how many tasks are to go there."""
+    draining: bool
 
 
 class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
@@ -41,14 +53,27 @@ class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
     def open(self, session: Session) -> None:
         self._session = session
         self.reservation: Reservation | None = None
+        self._reserved: Bools = np.zeros(0, dtype=np.bool_)
+        self._harmless: dict[tuple[int, int], bool] = {}
+        self._eldest: GroupKey | None = None
+        if self.arguments.min_wait_s:
+            waiting = [job for job in session.state.active.values() if job.pending and self._may_reserve(job)]
+            eldest = min(waiting, key=lambda job: (job.created_s, job.key), default=None)
+            self._eldest = eldest.key if eldest is not None else None
+
+    def job_key(self, job: Job) -> OrderKey:
+        return (job.key != self._eldest,)
 
     def job_blocked(self, job: Job, stuck: Task | None) -> None:
         """The allocate action could not place the job."""
-        if self.reservation is not None or stuck is None:
-            return
-        if self._session.now_s - job.created_s < self.arguments.min_wait_s:
-            return
-        self.reservation = self._reserve(job, stuck)
+        if self.reservation is None and stuck is not None and self._eldest in (None, job.key) and self._may_reserve(job):
+            self.reservation = self._reserve(job, stuck)
+            if self.reservation is not None:
+                self._reserved = np.zeros(self._session.state.table.count, dtype=np.bool_)
+                self._reserved[list(self.reservation.copies)] = True
+
+    def job_started(self, job: Job) -> None:
+        self._harmless.clear()
 
     def sees_world(self, task: Task) -> bool:
         reservation = self.reservation
@@ -58,32 +83,80 @@ class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
         reservation = self.reservation
         if reservation is None or self._ends_in_time(task, reservation):
             return
-        rows = np.arange(nodes.table.count) if nodes.rows is None else nodes.rows
-        free: Bools = ~np.isin(rows, list(reservation.rows))
+        free: Bools = ~self._reserved if nodes.rows is None else ~self._reserved[nodes.rows]
+        if not reservation.draining:
+            rows = range(nodes.table.count) if nodes.rows is None else nodes.rows.tolist()
+            for place in np.flatnonzero(~free).tolist():
+                free[place] = self._is_harmless(task, int(rows[place]), reservation)
         yield Check("was reserved for a job that has waited longer", free)
+
+    def _may_reserve(self, job: Job) -> bool:
+        return self._session.now_s - job.created_s >= self.arguments.min_wait_s
 
     def _ends_in_time(self, task: Task, reservation: Reservation) -> bool:
         if task.job is None or task.job.key == reservation.job:
             return task.job is not None
+        if reservation.draining:
+            return False
         expected_s = task.job.group.expected_duration_s
         return expected_s is not None and self._session.now_s + expected_s <= reservation.shadow_s
 
+    def _is_harmless(self, task: Task, row: int, reservation: Reservation) -> bool:
+        """Whether the reserved room on the row is there at the shadow time even if the task stays; known per spec."""
+        known = self._harmless.get((task.needs.number, row))
+        if known is None:
+            known = self._harmless[task.needs.number, row] = self._leaves_room(task, row, reservation)
+        return known
+
+    def _leaves_room(self, task: Task, row: int, reservation: Reservation) -> bool:
+        session, state = self._session, self._session.state
+        assignment = session.pick_cards(task, row, BOTH) if state.room_for(task, row) else None
+        if assignment is None:
+            return False
+        mark = state.checkpoint()
+        state.move(task, Status.ALLOCATED, row, assignment)
+        for item in list(state.table.tasks[row].values()):
+            if item is not task and item.status in HELD and self._end_s(item) <= reservation.shadow_s:
+                session.pretend_ended(item)
+        wanted = reservation.copies[row]
+        copies = session.copies_that_fit(reservation.stuck, row, wanted)
+        state.rollback(mark)
+        return copies >= wanted
+
     def _reserve(self, job: Job, stuck: Task) -> Reservation | None:
-        """Enough nodes for the missing members, those that are free soonest."""
+        """Enough nodes for the missing members, those that are free soonest; all of them when it has waited long."""
+        session = self._session
         missing = max(job.min_member - job.ready_count(), 1)
-        table = self._session.state.table
+        table = session.state.table
         whole = table.view()
         usable = whole.column(table.present).copy()
-        for check in self._session.checks(stuck, whole):
+        for check in session.checks(stuck, whole):
             if not check.resolvable:
                 usable &= check.ok
-        openings = [
-            (at_s, int(row)) for row in np.flatnonzero(usable) for at_s in self._openings(stuck, int(row), missing)
-        ]
+        rows = np.flatnonzero(usable).tolist()
+        if session.now_s - job.created_s >= self.arguments.drain_after_s:
+            return Reservation(job.key, stuck, session.now_s, dict.fromkeys(rows, 1), draining=True)
+        if len(rows) > missing + ROWS_TO_SPARE:
+            rows = sorted(rows, key=lambda row: (self._roughly_free_s(stuck, row), row))[: missing + ROWS_TO_SPARE]
+        openings = [(at_s, row) for row in rows for at_s in self._openings(stuck, row, missing)]
         if len(openings) < missing:
             return None
         chosen = sorted(openings)[:missing]
-        return Reservation(job.key, chosen[-1][0], frozenset(row for _, row in chosen))
+        copies: dict[int, int] = {}
+        for _, row in chosen:
+            copies[row] = copies.get(row, 0) + 1
+        return Reservation(job.key, stuck, chosen[-1][0], copies, draining=False)
+
+    def _roughly_free_s(self, task: Task, row: int) -> float:
+        """When enough of the cards' power will be free for one such task, whichever cards it is on."""
+        state, wanted = self._session.state, task.needs.gpu_milli
+        held = [item for item in state.table.tasks[row].values() if item.status in HELD]
+        free = 1000 * len(state.table.node(row).cards) - sum(item.needs.gpu_milli for item in held)
+        for end_s, milli in sorted((self._end_s(item), item.needs.gpu_milli) for item in held):
+            if free >= wanted:
+                return end_s
+            free += milli
+        return self._session.now_s if not held else max(self._end_s(item) for item in held)
 
     def _openings(self, task: Task, row: int, most: int) -> list[float]:
         """The times at which the node has room for a first, second, ... such task, as what runs on it ends."""
@@ -104,7 +177,11 @@ class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
         return times
 
     def _end_s(self, task: Task) -> float:
-        started_s = task.pod.started_s if task.pod.started_s is not None else self._session.now_s
+        """When a running task is expected to end; one that has outlived its expectation is given as long again."""
+        now_s = self._session.now_s
+        started_s = task.pod.started_s if task.pod.started_s is not None else now_s
         expected_s = task.job.group.expected_duration_s if task.job is not None else None
-        end_s = started_s + (expected_s if expected_s is not None else self.arguments.horizon_s)
-        return max(end_s, self._session.now_s)
+        lasts_s = max(expected_s if expected_s is not None else self.arguments.horizon_s, 1.0)
+        while started_s + lasts_s <= now_s:
+            lasts_s *= 2
+        return started_s + lasts_s
