@@ -284,7 +284,12 @@ class CardLedger(Columns):
 
     def content(self, row: int) -> bytes:
         """Equal for rows on which `foresee` answers alike, where no card is excluded by a rule."""
-        parts = [self.usage[FUTURE, :, :, row], self.capacity[:, :, row], self.physical_mib[:, row], self.kinds[:, row]]
+        parts: list[Array] = [
+            self.usage[FUTURE, :, :, row],
+            self.capacity[:, :, row],
+            self.physical_mib[:, row],
+            self.kinds[:, row],
+        ]
         if self.any_fixed:
             parts.append(self.fixed[:, row])
         if self.any_numa:

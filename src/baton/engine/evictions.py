@@ -5,22 +5,19 @@ one by one, the least important first, until the task fits; then each is spared 
 the candidates that work, the one with the least important and fewest victims is taken.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from baton.engine.columns import FUTURE
-from baton.engine.jobs import Status, Task
+from baton.engine.jobs import Job, Task
 from baton.engine.room import fits_empty
-from baton.engine.session import Placement, Session
+from baton.engine.session import EVICTABLE, Placement, Session
 from baton.engine.statement import Statement
 
 CANDIDATES = 16
 """Nodes that are tried out; more would find fewer victims now and then, at a price in every cycle."""
-
-EVICTABLE = frozenset({Status.BOUND, Status.RUNNING})
-"""Not what this or an unconfirmed plan has just bound: a plan must not both start and stop a pod."""
 
 Allowed = Callable[[Task, Sequence[Task]], list[Task]]
 
@@ -35,15 +32,61 @@ class Candidate(NamedTuple):
     victims: tuple[Task, ...]
 
 
-class RoomMaker:
-    """For tasks of one job and one action; remembers who is on which node."""
+class Failures:
+    """Which kinds of job an action has tried to make room for in vain.
 
-    def __init__(self, session: Session, eligible: Callable[[Task], bool], allowed: Allowed, reason: str) -> None:
+    Equal jobs meet the same victims, so while nothing else is decided one failure speaks for all of them. Equal is what
+    plugins may look at when they judge victims: spec and labels of the tasks, queue, priorities, what the job holds.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._kinds: set[tuple[object, ...]] = set()
+        self._as_of = session.commitments()
+
+    def knows(self, job: Job) -> bool:
+        if self._as_of != self._session.commitments():
+            self._kinds.clear()
+            self._as_of = self._session.commitments()
+        kind = self._kind(job)
+        return kind is not None and kind in self._kinds
+
+    def add(self, job: Job) -> None:
+        kind = self._kind(job)
+        if kind is not None and self._as_of == self._session.commitments():
+            self._kinds.add(kind)
+
+    def _kind(self, job: Job) -> tuple[object, ...] | None:
+        tasks = job.uniform_tasks()
+        if tasks is None or job.group.min_role_members:
+            return None
+        return (
+            self._session.signature_key(tasks[0]),
+            job.group.queue,
+            job.group.namespace,
+            job.priority,
+            tuple(sorted((task.priority, task.pod.can_preempt) for task in tasks)),
+            job.min_member - job.ready,
+            job.allocated.tobytes(),
+        )
+
+
+class RoomMaker:
+    """For tasks of one job and one action. `by_row` is who might go, `eligible` who may by the action's rule."""
+
+    def __init__(
+        self,
+        session: Session,
+        by_row: Mapping[int, Sequence[Task]],
+        eligible: Callable[[Task], bool],
+        allowed: Allowed,
+        reason: str,
+    ) -> None:
         self._session = session
         self._allowed = allowed
         self._reason = reason
         self._eligible = eligible
-        self._by_row: dict[int, list[Task]] | None = None
+        self._by_row = by_row
         self.permitted: Callable[[Task], bool] = lambda _task: True
         """Whether the task may be placed, asked when its victims have left: what they used is its queue's to use."""
 
@@ -78,25 +121,19 @@ class RoomMaker:
         for check in self._session.checks(task, view):
             if not check.resolvable:
                 possible &= check.ok
-        on_row = self._victims_by_row()
         # One question about everybody is cheaper than one per row, and most tasks may evict nobody at all.
-        anybody = self._allowed(task, [other for row, others in on_row.items() if possible[row] for other in others])
+        on_row = {row: self._on(row) for row in self._by_row if possible[row]}
+        anybody = self._allowed(task, [other for others in on_row.values() for other in others])
         rows = sorted({other.row for other in anybody})
         rows.sort(key=lambda row: (min(_importance(other) for other in on_row[row]), row))
         return rows
 
-    def _victims_by_row(self) -> dict[int, list[Task]]:
-        if self._by_row is None:
-            self._by_row = {}
-            for row, tasks in enumerate(self._session.state.table.tasks):
-                members = [other for other in tasks.values() if other.status in EVICTABLE and self._eligible(other)]
-                if members:
-                    self._by_row[row] = members
-        return self._by_row
+    def _on(self, row: int) -> list[Task]:
+        """Who is still there to be evicted."""
+        return [other for other in self._by_row[row] if other.status in EVICTABLE and self._eligible(other)]
 
     def _try(self, task: Task, row: int, statement: Statement) -> Candidate | None:
-        present = [other for other in self._victims_by_row()[row] if other.status in EVICTABLE and other is not task]
-        victims = self._allowed(task, sorted(present, key=_importance))
+        victims = self._allowed(task, sorted(self._on(row), key=_importance))
         if not victims:
             return None
         mark = statement.checkpoint()

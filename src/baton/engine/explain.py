@@ -23,6 +23,25 @@ from baton.engine.verdicts import Cause, NearestFit, NodeReason, Verdict
 
 NEAREST_SHOWN = 2
 
+_DETAILS = {
+    Cause.NO_QUEUE: "there is no queue {queue}",
+    Cause.QUEUE_CLOSED: "queue {queue} is closed",
+    Cause.QUEUE_OVERUSED: "queue {queue} already uses all that it deserves",
+    Cause.NOT_ADMITTED: "the job is not admitted: its minimum does not fit the queue, quota or cluster now",
+    Cause.GATED: "its pods still have scheduling gates",
+    Cause.HELD_BACK: "a job before it in the queue has to start first",
+    Cause.PIPELINED: "its place is promised and becomes free when evicted pods are gone",
+}
+_REMEDIES = {
+    Cause.NO_QUEUE: ("create queue {queue}, or name an existing one",),
+    Cause.QUEUE_CLOSED: ("open queue {queue}, or use another one",),
+    Cause.QUEUE_OVERUSED: ("wait for jobs of queue {queue} to end, or raise its weight or deserved amount",),
+    Cause.QUEUE_SHARE: ("wait for jobs of queue {queue} to end, or raise its capability or deserved amount",),
+    Cause.NOT_ADMITTED: ("lower the job's minimum", "wait until running jobs end"),
+    Cause.GATED: ("remove the scheduling gates of its pods",),
+    Cause.NOT_VALID: ("create the missing pods, or lower minAvailable",),
+}
+
 
 class _Nodes(NamedTuple):
     reasons: tuple[NodeReason, ...]
@@ -83,20 +102,12 @@ class Explainer:
 
     def _detail(self, job: Job, cause: Cause, task: Task | None, nodes: _Nodes | None) -> str:
         queue = job.group.queue
-        reason = self._session.job_valid(job)
-        texts = {
-            Cause.NO_QUEUE: f"there is no queue {queue}",
-            Cause.QUEUE_CLOSED: f"queue {queue} is closed",
-            Cause.QUEUE_OVERUSED: f"queue {queue} already uses all that it deserves",
-            Cause.QUEUE_SHARE: f"one more pod would take queue {queue} above its share or limit ({self._usage(job)})",
-            Cause.NOT_ADMITTED: "the job is not admitted: its minimum does not fit the queue, quota or cluster now",
-            Cause.GATED: "its pods still have scheduling gates",
-            Cause.NOT_VALID: reason or "the job is not complete",
-            Cause.HELD_BACK: "a job before it in the queue has to start first",
-            Cause.PIPELINED: "its place is promised and becomes free when evicted pods are gone",
-        }
-        if cause in texts:
-            return texts[cause]
+        if cause is Cause.QUEUE_SHARE:
+            return f"one more pod would take queue {queue} above its share or limit ({self._usage(job)})"
+        if cause is Cause.NOT_VALID:
+            return self._session.job_valid(job) or "the job is not complete"
+        if cause in _DETAILS:
+            return _DETAILS[cause].format(queue=queue)
         if nodes is not None and nodes.feasible:
             plural = "" if nodes.feasible == 1 else "s"
             return f"{nodes.feasible} node{plural} could take one more pod, but not as many as the gang needs"
@@ -116,8 +127,10 @@ class Explainer:
         return ", ".join(parts[:4]) or "nothing in use"
 
     def _nodes(self, task: Task) -> _Nodes:
-        watched = self._session.framework.flat("sees_world")
-        key = (*self._session.signature_key(task), task.job.key if watched and task.job is not None else None)
+        session = self._session
+        # What plugins hold against one job and not against its equal only matters where a node would take it at all.
+        apart = task.job is not None and session.framework.flat("sees_world") and not session.is_hopeless(task)
+        key = (*session.signature_key(task), task.job.key if apart and task.job is not None else None)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._look(task)
@@ -223,16 +236,7 @@ class Explainer:
     def _remedies(self, job: Job, cause: Cause, nodes: _Nodes | None) -> tuple[str, ...]:
         if nodes is not None and cause in (Cause.NODES, Cause.GANG):
             return nodes.would_help
-        queue = job.group.queue
-        return {
-            Cause.NO_QUEUE: (f"create queue {queue}, or name an existing one",),
-            Cause.QUEUE_CLOSED: (f"open queue {queue}, or use another one",),
-            Cause.QUEUE_OVERUSED: (f"wait for jobs of queue {queue} to end, or raise its weight or deserved amount",),
-            Cause.QUEUE_SHARE: (f"wait for jobs of queue {queue} to end, or raise its capability or deserved amount",),
-            Cause.NOT_ADMITTED: ("lower the job's minimum", "wait until running jobs end"),
-            Cause.GATED: ("remove the scheduling gates of its pods",),
-            Cause.NOT_VALID: ("create the missing pods, or lower minAvailable",),
-        }.get(cause, ())
+        return tuple(text.format(queue=job.group.queue) for text in _REMEDIES.get(cause, ()))
 
 
 def describe(demand: Demand) -> str:

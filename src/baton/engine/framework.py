@@ -34,6 +34,7 @@ HOOKS = (
     "sees_world",
     "job_started",
     "job_blocked",
+    "minds_blocked",
 )
 
 

@@ -99,6 +99,8 @@ class Job:
         self.best_effort_pending = 0
         self.ready = 0
         """Tasks in a status of `READY`."""
+        self.valid = 0
+        """Tasks in a status of `VALID`."""
         self.last_start_s: float = 0.0
 
     @property
@@ -119,14 +121,20 @@ class Job:
     def pipelined_count(self) -> int:
         return self.counts[Status.PIPELINED]
 
-    def valid_count(self) -> int:
-        return sum(self.counts[status] for status in VALID)
-
     def recount(self, before: Status, status: Status) -> None:
         """One task went from one status to another."""
         self.counts[before] -= 1
         self.counts[status] += 1
         self.ready += (status in READY) - (before in READY)
+        self.valid += (status in VALID) - (before in VALID)
+
+    def uniform_tasks(self) -> "list[Task] | None":
+        """The waiting tasks that ask for something, if all of them ask for the same; None otherwise."""
+        tasks = [task for task in self.pending.values() if not task.needs.best_effort]
+        if not tasks:
+            return None
+        needs = tasks[0].needs
+        return tasks if all(task.needs is needs for task in tasks) else None
 
     def role_counts(self, statuses: frozenset[Status]) -> dict[str, int]:
         counts: dict[str, int] = {}

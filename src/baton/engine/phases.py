@@ -4,7 +4,7 @@ Running tasks in a job that could not be scheduled: Unknown. At least the minimu
 else Running. Otherwise an admitted job stays Inqueue and another stays Pending.
 """
 
-from baton.engine.jobs import READY, Job, Status
+from baton.engine.jobs import Job, Status
 from baton.engine.objects import GroupPhase
 from baton.engine.session import Session
 from baton.engine.verdicts import Cause
@@ -25,8 +25,7 @@ def phase_of(session: Session, job: Job) -> GroupPhase:
     cause = session.blocked.get(job.key, (None, None))[0]
     if job.counts[Status.RUNNING] and cause in UNSCHEDULABLE and not job.is_ready():
         return GroupPhase.UNKNOWN
-    placed = sum(job.counts[status] for status in READY)
-    if job.tasks and placed >= job.min_member:
+    if job.tasks and job.ready >= job.min_member:
         finished = job.counts[Status.SUCCEEDED] + job.counts[Status.FAILED]
         return GroupPhase.COMPLETED if finished == len(job.tasks) else GroupPhase.RUNNING
     return GroupPhase.PENDING if job.phase is GroupPhase.PENDING else GroupPhase.INQUEUE

@@ -164,6 +164,10 @@ class Plugin(Generic[A]):
         """The allocate action could not place the job."""
         raise NotImplementedError
 
+    def minds_blocked(self, job: Job) -> bool:
+        """Whether `job_blocked` matters for this job. A job that no node can take is passed over if nobody minds."""
+        raise NotImplementedError
+
     def may_start(self, job: Job) -> str | None:
         """None, or the reason why this job must wait for another one (reservations, strict order)."""
         raise NotImplementedError

@@ -22,14 +22,17 @@ from baton.engine.columns import BOTH, FUTURE, Array, Floats
 from baton.engine.framework import Framework
 from baton.engine.jobs import Job, QueueShare, Status, Task
 from baton.engine.nodes import NodeView
-from baton.engine.objects import GroupKey, GroupPhase, LabelSelector, PodKey
+from baton.engine.objects import GroupKey, GroupPhase, LabelSelector, PodKey, QueueName
 from baton.engine.plan import Binding, Eviction, Nomination, PhaseChange
-from baton.engine.plugin import Check, OrderKey, Scope, Vote
+from baton.engine.plugin import Check, OrderKey, Scope, Vote, overrides
 from baton.engine.room import allowed_positions, room_checks
 from baton.engine.signatures import NEVER, Key, SignatureCache
 from baton.engine.state import ClusterState
 from baton.engine.statement import Statement
 from baton.engine.verdicts import Cause
+
+EVICTABLE = frozenset({Status.BOUND, Status.RUNNING})
+"""Not what this or an unconfirmed plan has just bound: a plan must not both start and stop a pod."""
 
 
 class Placement(NamedTuple):
@@ -70,6 +73,7 @@ class Session:
         """Victims of this session, committed or about to be."""
         self.blocked: dict[GroupKey, tuple[Cause, Task | None]] = {}
         """Why an action left a job waiting, for the explanation: a word of `Cause`, and the task that was stuck."""
+        self._evictable: dict[QueueName, dict[int, list[Task]]] | None = None
         state.settle()
         for plugin in framework.plugins:
             plugin.open(self)
@@ -184,6 +188,12 @@ class Session:
                 seen[row] = NEVER
         return None
 
+    def is_hopeless(self, task: Task) -> bool:
+        """No node would take such a task, whatever pods elsewhere say; cheap while no node changes."""
+        signature = self._cache.of(task, self)
+        self._cache.refresh(signature, task, self)
+        return signature.is_nowhere()
+
     def note_placed(self, task: Task, row: int) -> None:
         if task._signature is not None:
             self._cache.placed(task._signature, row)
@@ -208,6 +218,28 @@ class Session:
         self.blocked[job.key] = (cause, stuck)
         for plugin in self.framework.flat("job_blocked"):
             plugin.job_blocked(job, stuck)
+
+    def minds_blocked(self, job: Job) -> bool:
+        """Whether a plugin must hear of it when this job is blocked."""
+        return any(
+            not overrides(plugin, "minds_blocked") or plugin.minds_blocked(job)
+            for plugin in self.framework.flat("job_blocked")
+        )
+
+    def evictable(self) -> "dict[QueueName, dict[int, list[Task]]]":
+        """Who could be evicted as the session began, by queue and row; nobody becomes evictable in a session."""
+        if self._evictable is None:
+            self._evictable = {}
+            for row, tasks in enumerate(self.state.table.tasks):
+                for task in tasks.values():
+                    queue = task.job.queue if task.job is not None else None
+                    if queue is not None and task.status in EVICTABLE and task.pod.ours and task.pod.preemptable:
+                        self._evictable.setdefault(queue.name, {}).setdefault(row, []).append(task)
+        return self._evictable
+
+    def commitments(self) -> tuple[int, int, int, int]:
+        """Grows with everything that is decided; as long as it is the same, an attempt that failed would fail again."""
+        return len(self.bindings), len(self.evictions), len(self.promised), len(self.unbound)
 
     def disruptions_left(self) -> dict[tuple[str, str], int]:
         """What every disruption budget still allows after the evictions of this session."""

@@ -60,7 +60,18 @@ class Trajectory(NamedTuple):
 class Signature:
     """Scores of one kind of task over all nodes."""
 
-    __slots__ = ("ahead_row", "cursor", "epoch", "last_row", "later", "plain", "score", "steps", "trajectories")
+    __slots__ = (
+        "ahead_row",
+        "cursor",
+        "epoch",
+        "last_row",
+        "later",
+        "nowhere_at",
+        "plain",
+        "score",
+        "steps",
+        "trajectories",
+    )
 
     def __init__(self, *, plain: bool) -> None:
         self.plain = plain
@@ -73,6 +84,19 @@ class Signature:
         self.ahead_row = -1
         self.steps = 4
         self.trajectories: dict[int, tuple[Trajectory, int]] = {}
+        self.nowhere_at = (-1, -1)
+        """Epoch and position in the log of changes at which no node would take the task, now or later."""
+
+    def is_nowhere(self) -> bool:
+        """Whether no node would take the task, now or once evicted pods are gone; known until a node changes."""
+        here = (self.epoch, self.cursor)
+        if self.nowhere_at == here:
+            return True
+        for scores in (self.score, self.later):
+            if scores is not None and len(scores) and scores.max() > NEVER:
+                return False
+        self.nowhere_at = here
+        return True
 
 
 class SignatureCache:

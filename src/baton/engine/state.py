@@ -14,7 +14,7 @@ from baton.engine.affinity import PlacedPods
 from baton.engine.cards import NOTHING, Assignment, CardLedger
 from baton.engine.columns import FUTURE
 from baton.engine.demands import Needs
-from baton.engine.jobs import CHARGED, FINISHED, HELD, ON_NODE, READY, Job, QueueShare, Status, Task
+from baton.engine.jobs import CHARGED, FINISHED, HELD, ON_NODE, READY, VALID, Job, QueueShare, Status, Task
 from baton.engine.nodes import NodeTable
 from baton.engine.objects import (
     Budget,
@@ -406,6 +406,7 @@ class ClusterState:
         del job.tasks[key]
         job.counts[task.status] -= 1
         job.ready -= task.status in READY
+        job.valid -= task.status in VALID
         if task.status not in FINISHED:
             job.requested -= task.needs.charge
             for queue in job.queue.lineage() if job.queue is not None else ():

@@ -12,13 +12,15 @@ from baton.engine.objects import GroupPhase, QueueState
 from baton.engine.session import Session
 from baton.engine.verdicts import Cause
 
+STRICT = "fifo"
+
 
 class _Lane:
     """The jobs of one queue, best first."""
 
     def __init__(self, session: Session, queue: QueueShare) -> None:
         self.queue = queue
-        self.strict = queue.queue.dequeue_strategy == "fifo"
+        self.strict = queue.queue.dequeue_strategy == STRICT
         self._session = session
         self._heap: list[tuple[Any, str, Job]] = []
         self._waiting: dict[str, list[Task]] = {}
@@ -65,10 +67,49 @@ class _Lane:
         return len(self._heap)
 
 
+class Unfit:
+    """Jobs that no node can take, found before anything is placed: with a long backlog, most jobs.
+
+    Placing others takes room and gives none, so they need no place in the order. A queue of strict order is another
+    matter, because there a job that does not fit holds back those behind it.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._overused: dict[str, bool] = {}
+        self._share: dict[tuple[str, int], bool] = {}
+
+    def pass_over(self, job: Job, queue: QueueShare) -> bool:
+        """True for such a job; why it waits is noted."""
+        session = self._session
+        if queue.queue.dequeue_strategy == STRICT or session.minds_blocked(job):
+            return False
+        tasks = job.uniform_tasks()
+        if tasks is None or not session.is_hopeless(tasks[0]):
+            return False
+        stuck = tasks[0] if len(tasks) == 1 else min(tasks, key=session.task_key)
+        session.blocked[job.key] = (self._cause(queue, stuck), stuck)
+        return True
+
+    def _cause(self, queue: QueueShare, stuck: Task) -> Cause:
+        """The first gate, as for jobs that are tried: the queue, its share, the nodes."""
+        overused = self._overused.get(queue.name)
+        if overused is None:
+            overused = self._overused[queue.name] = self._session.overused(queue)
+        if overused:
+            return Cause.QUEUE_OVERUSED
+        key = (queue.name, stuck.needs.number)
+        within = self._share.get(key)
+        if within is None:
+            within = self._share[key] = self._session.allocatable(queue, stuck)
+        return Cause.NODES if within else Cause.QUEUE_SHARE
+
+
 def allocate(session: Session) -> None:
     """The action. Best-effort tasks are left to backfill."""
     promote = "enqueue" not in session.framework.configuration.actions
     lanes: dict[str, _Lane] = {}
+    unfit = Unfit(session)
     for job in list(session.state.active.values()):
         if promote and job.phase is GroupPhase.PENDING:
             session.set_phase(job, GroupPhase.INQUEUE)
@@ -77,6 +118,8 @@ def allocate(session: Session) -> None:
             session.blocked.setdefault(job.key, (reason, None))
             continue
         assert job.queue is not None
+        if unfit.pass_over(job, job.queue):
+            continue
         lane = lanes.get(job.queue.name)
         if lane is None:
             lane = lanes[job.queue.name] = _Lane(session, job.queue)

@@ -3,7 +3,7 @@
 Nothing is evicted unless the job's whole gang then has its places.
 """
 
-from baton.engine.evictions import RoomMaker
+from baton.engine.evictions import Failures, RoomMaker
 from baton.engine.jobs import Job, Task
 from baton.engine.objects import GroupPhase
 from baton.engine.session import Session
@@ -17,8 +17,10 @@ def preempt(session: Session) -> None:
             continue
         if session.job_valid(job) is None and session.job_starving(job):
             starving.append(job)
+    failures = Failures(session)
     for job in sorted(starving, key=session.job_key):
-        _between_jobs(session, job)
+        if not failures.knows(job) and not _between_jobs(session, job):
+            failures.add(job)
     waiting = [job for job in session.state.active.values() if job.pending and job.ready and job.queue is not None]
     for job in sorted(waiting, key=session.job_key):
         _inside_job(session, job)
@@ -29,20 +31,15 @@ def _tasks(session: Session, job: Job) -> list[Task]:
     return sorted(tasks, key=session.task_key)
 
 
-def _between_jobs(session: Session, job: Job) -> None:
+def _between_jobs(session: Session, job: Job) -> bool:
     queue = job.queue
     assert queue is not None
 
     def eligible(other: Task) -> bool:
-        return (
-            other.pod.ours
-            and other.pod.preemptable
-            and other.job is not None
-            and other.job is not job
-            and other.job.queue is job.queue
-        )
+        return other.job is not job
 
-    maker = RoomMaker(session, eligible, session.preemptable, f"preempted by {job.key}")
+    by_row = session.evictable().get(queue.name, {})
+    maker = RoomMaker(session, by_row, eligible, session.preemptable, f"preempted by {job.key}")
     maker.permitted = lambda task: session.allocatable(queue, task)
     statement = session.statement()
     for task in _tasks(session, job):
@@ -53,21 +50,26 @@ def _between_jobs(session: Session, job: Job) -> None:
     if session.job_pipelined(job) and (statement.evicted or statement.pipelined or statement.allocated):
         statement.commit()
         session.blocked[job.key] = (Cause.PIPELINED, None)
-    else:
-        statement.discard()
+        return True
+    statement.discard()
+    return False
 
 
 def _inside_job(session: Session, job: Job) -> None:
     """A more important task of a job takes the place of a less important one."""
     lowest = min((task.priority for task in job.tasks.values() if task.row >= 0), default=None)
+    by_row: dict[int, list[Task]] = {}
+    for task in job.tasks.values():
+        if task.row >= 0 and task.pod.preemptable:
+            by_row.setdefault(task.row, []).append(task)
     for task in _tasks(session, job):
         if lowest is None or task.priority <= lowest:
             break
 
         def eligible(other: Task, task: Task = task) -> bool:
-            return other.job is job and other.priority < task.priority and other.pod.preemptable
+            return other.priority < task.priority
 
-        maker = RoomMaker(session, eligible, session.preemptable, f"preempted by {task.key} of the same job")
+        maker = RoomMaker(session, by_row, eligible, session.preemptable, f"preempted by {task.key} of the same job")
         statement = session.statement()
         if maker.make_room(task, statement):
             statement.commit()

@@ -3,8 +3,8 @@
 Nothing is evicted unless the job's whole gang then has its places.
 """
 
-from baton.engine.evictions import RoomMaker
-from baton.engine.jobs import Job, Status, Task
+from baton.engine.evictions import Failures, RoomMaker
+from baton.engine.jobs import Job, QueueShare, Status, Task
 from baton.engine.objects import GroupPhase
 from baton.engine.session import Session
 from baton.engine.verdicts import Cause
@@ -18,29 +18,32 @@ def reclaim(session: Session) -> None:
         if session.job_valid(job) is None and session.job_starving(job):
             by_queue.setdefault(job.queue.name, []).append(job)
     queues = [session.state.queues[name] for name in session.state.queues if name in by_queue]
+    failures = Failures(session)
     for queue in sorted(queues, key=session.queue_key):
         for job in sorted(by_queue[queue.name], key=session.job_key):
             if session.overused(queue):
                 break
-            _reclaim_for(session, job)
+            if not failures.knows(job) and not _reclaim_for(session, job, queue):
+                failures.add(job)
 
 
-def _reclaim_for(session: Session, job: Job) -> None:
-    queue = job.queue
-    assert queue is not None
+def _of_others(session: Session, queue: QueueShare) -> dict[int, list[Task]]:
+    """Who might go, by row: everybody in queues that give back."""
+    by_row: dict[int, list[Task]] = {}
+    for name, rows in session.evictable().items():
+        theirs = session.state.queues[name]
+        if theirs is not queue and theirs.queue.reclaimable:
+            for row, tasks in rows.items():
+                by_row.setdefault(row, []).extend(tasks)
+    return by_row
 
+
+def _reclaim_for(session: Session, job: Job, queue: QueueShare) -> bool:
     def eligible(other: Task) -> bool:
-        theirs = other.job.queue if other.job is not None else None
-        return (
-            other.status is Status.RUNNING
-            and other.pod.ours
-            and other.pod.preemptable
-            and theirs is not None
-            and theirs is not queue
-            and theirs.queue.reclaimable
-        )
+        return other.status is Status.RUNNING
 
-    maker = RoomMaker(session, eligible, session.reclaimable, f"reclaimed by queue {queue.name} for {job.key}")
+    reason = f"reclaimed by queue {queue.name} for {job.key}"
+    maker = RoomMaker(session, _of_others(session, queue), eligible, session.reclaimable, reason)
     statement = session.statement()
     tasks = [task for task in job.pending.values() if not task.needs.best_effort and task.pod.can_preempt]
     for task in sorted(tasks, key=session.task_key):
@@ -51,5 +54,6 @@ def _reclaim_for(session: Session, job: Job) -> None:
     if session.job_pipelined(job) and (statement.evicted or statement.pipelined or statement.allocated):
         statement.commit()
         session.blocked[job.key] = (Cause.PIPELINED, None)
-    else:
-        statement.discard()
+        return True
+    statement.discard()
+    return False

@@ -6,9 +6,11 @@ later job may use a reserved node only if it is expected to end before that, or 
 time all the same. So a big gang waits for a bounded time, and small jobs fill the holes in front of it. Reservations
 are for concrete nodes, because eight free cards on eight nodes are no home for a pod of eight cards.
 
-Expectations are wrong, mostly too short. A task that has outlived its own is expected to run as long again; and since
-such guesses can be wrong for ever, a job that has waited for `drain-after` keeps everybody else off every node that it
-could use. Then what runs there ends, and the job starts: nobody starves, whatever the order of jobs and the guesses.
+Expectations are wrong, mostly too short. A task that has outlived its own is expected to run as long again. Such
+guesses may go on being wrong, with the shadow time running ahead of the job; so once a job has waited for `firm-after`,
+expectations are taken at their word. A task that has outlived its own is then due now, nobody new is let in beside it,
+and no other node looks better unless it is really free. What runs there ends, and the job starts: nobody starves,
+whatever the order of jobs and however bad the guesses.
 """
 
 from collections.abc import Iterator
@@ -24,6 +26,8 @@ from baton.engine.objects import GroupKey
 from baton.engine.plugin import Check, OrderKey, Plugin
 from baton.engine.session import Session
 
+FREE_NOW = float("-inf")
+"""Before every expected end, also before those that have passed."""
 ROWS_TO_SPARE = 16
 """Nodes beyond those needed that are looked at closely, by a rough guess of which are free soonest."""
 
@@ -33,8 +37,8 @@ class EasyBackfillArguments(msgspec.Struct, frozen=True):
     """How long a task without an expected duration is thought to run."""
     min_wait_s: float = msgspec.field(default=0.0, name="easy-backfill.min-wait")
     """0: the first blocked job reserves. Else: the job that has waited longest, if this long, goes first and may."""
-    drain_after_s: float = msgspec.field(default=7 * 86_400.0, name="easy-backfill.drain-after")
-    """After this wait a reservation is for every node that the job could use, and nobody is let in before it."""
+    firm_after_s: float = msgspec.field(default=7 * 86_400.0, name="easy-backfill.firm-after")
+    """After this wait a reservation no longer gives way to tasks that run longer than expected."""
 
 
 class Reservation(NamedTuple):
@@ -43,7 +47,6 @@ class Reservation(NamedTuple):
     shadow_s: float
     copies: dict[int, int]
     """Row to how many tasks are to go there."""
-    draining: bool
 
 
 class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
@@ -55,6 +58,7 @@ class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
         self.reservation: Reservation | None = None
         self._reserved: Bools = np.zeros(0, dtype=np.bool_)
         self._harmless: dict[tuple[int, int], bool] = {}
+        self._firm = False
         self._eldest: GroupKey | None = None
         if self.arguments.min_wait_s:
             waiting = [job for job in session.state.active.values() if job.pending and self._may_reserve(job)]
@@ -66,11 +70,19 @@ class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
 
     def job_blocked(self, job: Job, stuck: Task | None) -> None:
         """The allocate action could not place the job."""
-        if self.reservation is None and stuck is not None and self._eldest in (None, job.key) and self._may_reserve(job):
+        if (
+            self.reservation is None
+            and stuck is not None
+            and self._eldest in (None, job.key)
+            and self._may_reserve(job)
+        ):
             self.reservation = self._reserve(job, stuck)
             if self.reservation is not None:
                 self._reserved = np.zeros(self._session.state.table.count, dtype=np.bool_)
                 self._reserved[list(self.reservation.copies)] = True
+
+    def minds_blocked(self, job: Job) -> bool:
+        return not self.arguments.min_wait_s or job.key == self._eldest
 
     def job_started(self, job: Job) -> None:
         self._harmless.clear()
@@ -84,10 +96,9 @@ class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
         if reservation is None or self._ends_in_time(task, reservation):
             return
         free: Bools = ~self._reserved if nodes.rows is None else ~self._reserved[nodes.rows]
-        if not reservation.draining:
-            rows = range(nodes.table.count) if nodes.rows is None else nodes.rows.tolist()
-            for place in np.flatnonzero(~free).tolist():
-                free[place] = self._is_harmless(task, int(rows[place]), reservation)
+        rows = range(nodes.table.count) if nodes.rows is None else nodes.rows.tolist()
+        for place in np.flatnonzero(~free).tolist():
+            free[place] = self._is_harmless(task, int(rows[place]), reservation)
         yield Check("was reserved for a job that has waited longer", free)
 
     def _may_reserve(self, job: Job) -> bool:
@@ -96,8 +107,6 @@ class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
     def _ends_in_time(self, task: Task, reservation: Reservation) -> bool:
         if task.job is None or task.job.key == reservation.job:
             return task.job is not None
-        if reservation.draining:
-            return False
         expected_s = task.job.group.expected_duration_s
         return expected_s is not None and self._session.now_s + expected_s <= reservation.shadow_s
 
@@ -124,7 +133,7 @@ class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
         return copies >= wanted
 
     def _reserve(self, job: Job, stuck: Task) -> Reservation | None:
-        """Enough nodes for the missing members, those that are free soonest; all of them when it has waited long."""
+        """Enough nodes for the missing members, those that are free soonest."""
         session = self._session
         missing = max(job.min_member - job.ready_count(), 1)
         table = session.state.table
@@ -134,8 +143,7 @@ class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
             if not check.resolvable:
                 usable &= check.ok
         rows = np.flatnonzero(usable).tolist()
-        if session.now_s - job.created_s >= self.arguments.drain_after_s:
-            return Reservation(job.key, stuck, session.now_s, dict.fromkeys(rows, 1), draining=True)
+        self._firm = session.now_s - job.created_s >= self.arguments.firm_after_s
         if len(rows) > missing + ROWS_TO_SPARE:
             rows = sorted(rows, key=lambda row: (self._roughly_free_s(stuck, row), row))[: missing + ROWS_TO_SPARE]
         openings = [(at_s, row) for row in rows for at_s in self._openings(stuck, row, missing)]
@@ -145,23 +153,24 @@ class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
         copies: dict[int, int] = {}
         for _, row in chosen:
             copies[row] = copies.get(row, 0) + 1
-        return Reservation(job.key, stuck, chosen[-1][0], copies, draining=False)
+        return Reservation(job.key, stuck, chosen[-1][0], copies)
 
     def _roughly_free_s(self, task: Task, row: int) -> float:
         """When enough of the cards' power will be free for one such task, whichever cards it is on."""
         state, wanted = self._session.state, task.needs.gpu_milli
         held = [item for item in state.table.tasks[row].values() if item.status in HELD]
         free = 1000 * len(state.table.node(row).cards) - sum(item.needs.gpu_milli for item in held)
+        at_s = FREE_NOW
         for end_s, milli in sorted((self._end_s(item), item.needs.gpu_milli) for item in held):
             if free >= wanted:
-                return end_s
-            free += milli
-        return self._session.now_s if not held else max(self._end_s(item) for item in held)
+                break
+            at_s, free = end_s, free + milli
+        return at_s
 
     def _openings(self, task: Task, row: int, most: int) -> list[float]:
         """The times at which the node has room for a first, second, ... such task, as what runs on it ends."""
         session, state = self._session, self._session.state
-        times = [session.now_s] * session.copies_that_fit(task, row, most)
+        times = [FREE_NOW] * session.copies_that_fit(task, row, most)
         if len(times) >= most:
             return times
         running = [item for item in state.table.tasks[row].values() if item.status in HELD]
@@ -177,11 +186,11 @@ class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
         return times
 
     def _end_s(self, task: Task) -> float:
-        """When a running task is expected to end; one that has outlived its expectation is given as long again."""
+        """When a running task is expected to end. Where one has outlived this, see the module's docstring."""
         now_s = self._session.now_s
         started_s = task.pod.started_s if task.pod.started_s is not None else now_s
         expected_s = task.job.group.expected_duration_s if task.job is not None else None
         lasts_s = max(expected_s if expected_s is not None else self.arguments.horizon_s, 1.0)
-        while started_s + lasts_s <= now_s:
+        while not self._firm and started_s + lasts_s <= now_s:
             lasts_s *= 2
         return started_s + lasts_s

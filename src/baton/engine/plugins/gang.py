@@ -10,9 +10,8 @@ class GangPlugin(Plugin[NoArguments]):
     name = "gang"
 
     def job_valid(self, job: Job) -> str | None:
-        valid = job.valid_count()
-        if valid < job.min_member:
-            return f"{valid} of {job.min_member} pods of the gang exist"
+        if job.valid < job.min_member:
+            return f"{job.valid} of {job.min_member} pods of the gang exist"
         if not job.roles_met(VALID):
             counts = job.role_counts(VALID)
             short = [
