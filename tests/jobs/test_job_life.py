@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from baton.jobs.job_phases import Order, Plan, World, decide, phase_of
+from baton.jobs.job_census import phase_of
+from baton.jobs.job_phases import Order, Plan, World, decide
 from baton.jobs.job_policies import PodView
 from baton.kube.volcano import Job, JobStatus
 from baton.kube.volcano_names import JobPhase

@@ -20,10 +20,12 @@ from prometheus_client import Counter, Histogram
 from baton.errors import BatonError
 from baton.jobs.controller import Surroundings, Wake
 from baton.jobs.echoes import Echoes
+from baton.jobs.job_census import phase_of
 from baton.jobs.job_hands import ClaimMissingError, JobHands
-from baton.jobs.job_phases import GroupWish, Order, Plan, World, decide, phase_of
+from baton.jobs.job_memory import Memory, is_of, job_keys_of, lost_while_away, target_keys
+from baton.jobs.job_phases import GroupWish, Order, Plan, World, decide
 from baton.jobs.job_plugins import Plugin, plugins_of
-from baton.jobs.job_pods import group_name, pod_name, view
+from baton.jobs.job_pods import group_name, view
 from baton.jobs.job_policies import PodView
 from baton.jobs.said import record
 from baton.jobs.times import seconds
@@ -44,7 +46,7 @@ from baton.kube.volcano import (
     PodGroup,
     PodGroupCondition,
 )
-from baton.kube.volcano_names import JOB_NAME, JobEvent, JobPhase
+from baton.kube.volcano_names import JobEvent
 
 _LOG = structlog.get_logger("baton.jobs")
 
@@ -60,21 +62,6 @@ _CLAIM_AGAIN_S = 5.0
 _MILLISECONDS = (10, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 300_000)
 
 
-class _Memory(msgspec.Struct):
-    """What is remembered about a job beside the API server; all of it can be lost."""
-
-    uid: str
-    shape: tuple[object, ...] = ()
-    """What of the spec may change."""
-    gone: dict[str, PodView] = {}
-    seen_s: dict[tuple[str, str, str], float] = {}
-    due_s: float | None = None
-    """When the counts are to be written."""
-    said: str = ""
-    done: set[str] = set()
-    """Commands that were carried out, by uid."""
-
-
 class JobController:
     """The controller of `batch.volcano.sh/v1alpha1` Jobs."""
 
@@ -84,7 +71,7 @@ class JobController:
         self._client = surroundings.client
         self._recorder = surroundings.recorder
         self._now = surroundings.now
-        self._memories: dict[Key, _Memory] = {}
+        self._memories: dict[Key, Memory] = {}
         self._waiting: dict[Key, None] = {}
         self._looking = 0
         self._writing = 0
@@ -106,7 +93,7 @@ class JobController:
         jobs = scope.store(JOBS)
         pods = scope.store(PODS, {"job": job_keys_of})
         groups = scope.store(POD_GROUPS)
-        self._commands: Store[Command] = scope.store(COMMANDS, {"job": _target_keys})
+        self._commands: Store[Command] = scope.store(COMMANDS, {"job": target_keys})
         self._classes: Store[PriorityClass] = scope.store(PRIORITY_CLASSES)
 
         def pod_changed(delta: Delta[Pod]) -> None:
@@ -127,7 +114,7 @@ class JobController:
 
         def command_changed(delta: Delta[Command]) -> None:
             if delta.new is not None:
-                for name in _target_keys(delta.new):
+                for name in target_keys(delta.new):
                     woken(Key(name))
 
         # Before the echoes are told: they forget what they deleted when they hear that it is gone.
@@ -148,7 +135,7 @@ class JobController:
             for command in self._commands.by_index("job", key):
                 await self._consume(command)
             return None
-        pods = {pod.metadata.name: pod for pod in self._pods.members("job", key) if _is_of(pod, job)}
+        pods = {pod.metadata.name: pod for pod in self._pods.members("job", key) if is_of(pod, job)}
         memory, updated = self._recall(key, job, pods.values())
         self._looking += 1
         try:
@@ -164,7 +151,7 @@ class JobController:
         finally:
             self._looking -= 1
 
-    async def _step(self, job: Job, pods: dict[str, Pod], memory: _Memory, *, updated: bool) -> float | None:
+    async def _step(self, job: Job, pods: dict[str, Pod], memory: Memory, *, updated: bool) -> float | None:
         now_s = self._now().timestamp()
         views = [self._view(pod) for pod in pods.values()]
         group = self._groups.get(Key(f"{job.metadata.namespace}/{group_name(job)}"))
@@ -204,7 +191,7 @@ class JobController:
             _CLAIM_AGAIN_S if missing else None,
         )
 
-    async def _intend(self, job: Job, plan: Plan, memory: _Memory) -> Job:
+    async def _intend(self, job: Job, plan: Plan, memory: Memory) -> Job:
         """Store what is going to happen before any of it does."""
         job = await self._store(job, plan.status, memory)
         record(self._recorder, _about(job), plan.sayings)
@@ -245,7 +232,7 @@ class JobController:
             if began_s is not None:
                 self._latency.observe(max(0.0, self._now().timestamp() - began_s) * 1000)
 
-    async def _record(self, job: Job, status: JobStatus, memory: _Memory) -> float | None:
+    async def _record(self, job: Job, status: JobStatus, memory: Memory) -> float | None:
         """Write the status now or later; returns when later is."""
         if status == job.status:
             memory.due_s = None
@@ -263,7 +250,7 @@ class JobController:
         await self._store(job, status, memory)
         return 0.0 if moved or not begun else None
 
-    async def _store(self, job: Job, status: JobStatus, memory: _Memory) -> Job:
+    async def _store(self, job: Job, status: JobStatus, memory: Memory) -> Job:
         self._writing += 1
         try:
             written = await self._hands.write_status(job, status)
@@ -281,11 +268,11 @@ class JobController:
             )
         return written
 
-    def _next_command(self, job: Job, memory: _Memory) -> Command | None:
+    def _next_command(self, job: Job, memory: Memory) -> Command | None:
         waiting = [item for item in self._commands.by_index("job", key_of(job)) if item.metadata.uid not in memory.done]
         return min(waiting, key=lambda item: (item.metadata.creation_timestamp, item.metadata.name), default=None)
 
-    async def _close(self, job: Job, command: Command, plan: Plan, memory: _Memory) -> None:
+    async def _close(self, job: Job, command: Command, plan: Plan, memory: Memory) -> None:
         """A command is done with: say what became of it and delete it."""
         obeyed = plan.reaction is not None and plan.reaction.cause.event == JobEvent.COMMAND_ISSUED
         phase = phase_of(job)
@@ -300,13 +287,13 @@ class JobController:
         except NotFoundError:
             _LOG.debug("command was gone", command=command.metadata.name)
 
-    def _recall(self, key: Key, job: Job, pods: Iterable[Pod]) -> tuple[_Memory, bool]:
+    def _recall(self, key: Key, job: Job, pods: Iterable[Pod]) -> tuple[Memory, bool]:
         """What is remembered of the job, and whether its spec has changed since."""
         shape = (job.spec.min_available, job.spec.priority_class_name, *(task.replicas for task in job.spec.tasks))
         memory = self._memories.get(key)
         if memory is None or memory.uid != job.metadata.uid:
-            memory = self._memories[key] = _Memory(job.metadata.uid, shape)
-            for pod in _lost_while_away(job, [view(pod) for pod in pods]):
+            memory = self._memories[key] = Memory(job.metadata.uid, shape)
+            for pod in lost_while_away(job, [view(pod) for pod in pods]):
                 memory.gone[pod.name] = pod
             return memory, False
         updated = memory.shape != shape
@@ -326,7 +313,7 @@ class JobController:
         if memory is not None and ours and not self._pods.is_deleted(pod):
             memory.gone[pod.metadata.name] = view(pod)
 
-    def _gone(self, job: Job, memory: _Memory, pods: list[PodView]) -> list[tuple[str, str]]:
+    def _gone(self, job: Job, memory: Memory, pods: list[PodView]) -> list[tuple[str, str]]:
         """Pods of this life that went away by themselves and have no running replacement."""
         replaced = {pod.name for pod in pods if pod.phase != "Pending"}
         replicas = {task.name: task.replicas for task in job.spec.tasks}
@@ -336,7 +323,7 @@ class JobController:
                 del memory.gone[name]
         return [(pod.task, pod.name) for pod in memory.gone.values()]
 
-    def _watch_causes(self, world: World, plan: Plan, memory: _Memory) -> None:
+    def _watch_causes(self, world: World, plan: Plan, memory: Memory) -> None:
         """Remember since when a cause is known while a policy's timeout runs; without one nothing is remembered."""
         if plan.wait_s is None:
             memory.gone.clear()
@@ -345,7 +332,7 @@ class JobController:
         for cause in plan.waiting:
             memory.seen_s.setdefault(cause.key, world.now_s)
 
-    def _tell_why_pending(self, job: Job, group: PodGroup | None, memory: _Memory) -> None:
+    def _tell_why_pending(self, job: Job, group: PodGroup | None, memory: Memory) -> None:
         condition = _latest(group) if group is not None else None
         if condition is None or condition.type == "Scheduled" or phase_of(job).final:
             return
@@ -375,47 +362,6 @@ def _about(job: Job) -> ObjectReference:
     return ObjectReference(
         kind=JOB_KIND, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, api_version=BATCH
     )
-
-
-def job_keys_of(pod: Pod) -> Iterable[str]:
-    """The key of the job that a pod belongs to, if it belongs to one."""
-    for owner in pod.metadata.owner_references:
-        if owner.controller and owner.kind == JOB_KIND and owner.api_version == BATCH:
-            return (f"{pod.metadata.namespace}/{pod.metadata.annotations.get(JOB_NAME, owner.name)}",)
-    return ()
-
-
-def _is_of(pod: Pod, job: Job) -> bool:
-    return any(owner.uid == job.metadata.uid for owner in pod.metadata.owner_references)
-
-
-def _target_keys(command: Command) -> Iterable[str]:
-    target = command.target
-    if target is None or target.kind != JOB_KIND or not target.api_version.startswith("batch.volcano.sh/"):
-        return ()
-    return (f"{command.metadata.namespace}/{target.name}",)
-
-
-def _lost_while_away(job: Job, pods: list[PodView]) -> list[PodView]:
-    """Pods that the status counts and that are not there: they went away while no controller looked."""
-    if phase_of(job) not in (JobPhase.PENDING, JobPhase.RUNNING):
-        return []
-    lost = []
-    for task in job.spec.tasks:
-        counted = job.status.task_status_count.get(task.name)
-        there = {pod.index for pod in pods if pod.task == task.name}
-        number = min(sum(counted.phase.values()), task.replicas) - len(there) if counted is not None else 0
-        missing = [index for index in range(task.replicas) if index not in there]
-        lost += [
-            PodView(
-                name=pod_name(job.metadata.name, task.name, index),
-                task=task.name,
-                index=index,
-                version=job.status.version,
-            )
-            for index in missing[: max(0, number)]
-        ]
-    return lost
 
 
 def _latest(group: PodGroup) -> PodGroupCondition | None:

@@ -14,8 +14,8 @@ import msgspec
 
 from baton.errors import BatonError
 from baton.jobs.echoes import Echoes
+from baton.jobs.job_census import Slot
 from baton.jobs.job_group import group_body, group_changes, group_spec
-from baton.jobs.job_phases import Slot
 from baton.jobs.job_plugins import Plugin
 from baton.jobs.job_plugins.plugin import Belonging
 from baton.jobs.job_pods import claim_name, group_name, owned_metadata, pod_body

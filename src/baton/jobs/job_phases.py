@@ -20,12 +20,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from baton.jobs.job_census import ACTIVE, Slot, counted, doomed_pods, missing_pods, phase_of
 from baton.jobs.job_policies import (
-    FAILED,
-    PENDING,
-    RUNNING,
     SUCCEEDED,
-    UNKNOWN,
     Happening,
     PodView,
     Reaction,
@@ -34,7 +31,7 @@ from baton.jobs.job_policies import (
 )
 from baton.jobs.said import Said
 from baton.jobs.times import go_duration, seconds, stamp
-from baton.kube.volcano import Job, JobCondition, JobState, JobStatus, PodGroup, TaskSpec, TaskState
+from baton.kube.volcano import Job, JobCondition, JobState, JobStatus, PodGroup
 from baton.kube.volcano_names import JOB_VERSION, BusAction, JobEvent, JobPhase, PodGroupPhase
 
 _ENDINGS = {
@@ -47,8 +44,6 @@ _AFTER = {
     JobPhase.TERMINATING: JobPhase.TERMINATED,
     JobPhase.COMPLETING: JobPhase.COMPLETED,
 }
-_ACTIVE = frozenset({JobPhase.PENDING, JobPhase.RUNNING, JobPhase.RESTARTING})
-"""Phases in which policies act; in all others the job is on its way out, or out."""
 _TARGETED = frozenset({BusAction.RESTART_TASK, BusAction.RESTART_POD, BusAction.RESTART_PARTITION})
 _ACTIONS = frozenset({*_ENDINGS, *_TARGETED, BusAction.RESTART_JOB, BusAction.RESUME_JOB})
 _OPEN_GROUP = frozenset({PodGroupPhase.INQUEUE, PodGroupPhase.RUNNING, PodGroupPhase.UNKNOWN, PodGroupPhase.COMPLETED})
@@ -60,13 +55,6 @@ class GroupWish(Enum):
     PRESENT = "present"
     ABSENT = "absent"
     AS_IT_IS = "as it is"
-
-
-class Slot(msgspec.Struct, frozen=True):
-    """A pod that should be there."""
-
-    task: TaskSpec
-    index: int
 
 
 class Order(NamedTuple):
@@ -122,7 +110,7 @@ def decide(world: World) -> Plan:
     if not status.state.phase:
         begun = _entered(status, JobPhase.PENDING, world.now_s, reason="", message="")
         return _tended(world, msgspec.structs.replace(begun, min_available=job.spec.minimum))
-    happened = _happened(world) if phase in _ACTIVE and world.order is None else []
+    happened = _happened(world) if phase in ACTIVE and world.order is None else []
     wait_s: float | None = None
     if world.order is None:
         reaction, wait_s = react(job.spec, happened, world.seen_s, world.now_s)
@@ -134,14 +122,6 @@ def decide(world: World) -> Plan:
             return acted
     waiting = tuple(happened) if wait_s is not None else ()
     return msgspec.structs.replace(_tended(world, status), wait_s=wait_s, waiting=waiting)
-
-
-def phase_of(job: Job) -> JobPhase:
-    """The phase; a job that nobody has looked at yet is pending, and so is one with a phase that nobody knows."""
-    try:
-        return JobPhase(job.status.state.phase)
-    except ValueError:
-        return JobPhase.PENDING
 
 
 def group_is_open(job: Job, group: PodGroup | None) -> bool:
@@ -175,7 +155,7 @@ def _act(world: World, phase: JobPhase, reaction: Reaction) -> Plan | None:
         return None
     said = (Said("ExecuteAction", f"Start to execute action {action}: {message}"),)
     if action in _ENDINGS:
-        if phase not in _ACTIVE:
+        if phase not in ACTIVE:
             return None
         ended = _next_life(status, _ENDINGS[BusAction(action)], world.now_s, action, message)
         return _closing(world, ended, said, reaction)
@@ -186,7 +166,7 @@ def _act(world: World, phase: JobPhase, reaction: Reaction) -> Plan | None:
         if phase == JobPhase.ABORTING:
             resumed = msgspec.structs.replace(resumed, retry_count=status.retry_count + 1)
         return _closing(world, resumed, said, reaction)
-    if phase not in _ACTIVE:
+    if phase not in ACTIVE:
         return None
     if action == BusAction.RESTART_JOB:
         if phase == JobPhase.RESTARTING:
@@ -272,10 +252,9 @@ def _closing(
 ) -> Plan:
     """The plan of an action: the new status, and every pod that must go under it."""
     job = msgspec.structs.replace(world.job, status=status)
-    doomed = _doomed(job, world.pods, targets)
-    counted = _counted(job, world.pods, doomed)
+    doomed = doomed_pods(job, world.pods, targets)
     return Plan(
-        status=counted,
+        status=counted(job, world.pods, doomed),
         delete=tuple(pod for pod in world.pods if pod.name in doomed and not pod.terminating),
         mark=frozenset(pod.name for pod in targets),
         group=_group_wish(job, world.group),
@@ -289,13 +268,13 @@ def _tended(world: World, status: JobStatus) -> Plan:
     """The plan without an action: make what is missing, remove what is too much, count, move on."""
     job = msgspec.structs.replace(world.job, status=status)
     phase = phase_of(job)
-    doomed = _doomed(job, world.pods, ())
+    doomed = doomed_pods(job, world.pods, ())
     delete = tuple(pod for pod in world.pods if pod.name in doomed and not pod.terminating)
-    counted = _counted(job, world.pods, doomed)
+    tally = counted(job, world.pods, doomed)
     create: tuple[Slot, ...] = ()
     if phase in (JobPhase.PENDING, JobPhase.RUNNING) and group_is_open(job, world.group):
-        create = _missing(job, world.pods)
-    moved = _moved(job, counted, nothing_to_delete=not delete, now_s=world.now_s)
+        create = missing_pods(job, world.pods)
+    moved = _moved(job, tally, nothing_to_delete=not delete, now_s=world.now_s)
     return Plan(
         status=moved,
         delete=delete,
@@ -303,86 +282,6 @@ def _tended(world: World, status: JobStatus) -> Plan:
         group=_group_wish(job, world.group),
         belongings=_belongings(phase),
     )
-
-
-def _doomed(job: Job, pods: Sequence[PodView], targets: Sequence[PodView]) -> set[str]:
-    """Which pods must not be: read off the status alone, whoever wrote it."""
-    status, phase = job.status, phase_of(job)
-    replicas = {task.name: task.replicas for task in job.spec.tasks}
-    fresh_start = (
-        phase == JobPhase.RESTARTING
-        and status.state.reason == BusAction.RESTART_JOB
-        and status.retry_count < job.spec.max_retry
-    )
-    doomed = {pod.name for pod in targets}
-    for pod in pods:
-        if phase not in _ACTIVE:
-            wrong = pod.alive
-        elif pod.version < status.version:
-            wrong = pod.alive or fresh_start
-        else:
-            wrong = pod.index >= replicas.get(pod.task, 0)
-        if pod.marked or wrong:
-            doomed.add(pod.name)
-    return doomed
-
-
-def _counted(job: Job, pods: Sequence[PodView], doomed: set[str]) -> JobStatus:
-    """The status with the pods counted; what is on its way out counts as terminating and as nothing else."""
-    totals = dict.fromkeys((PENDING, RUNNING, SUCCEEDED, FAILED, UNKNOWN), 0)
-    by_task: dict[str, dict[str, int]] = {}
-    terminating = 0
-    for pod in pods:
-        if pod.terminating or pod.name in doomed:
-            terminating += 1
-            continue
-        phase = pod.phase if pod.phase in totals else UNKNOWN
-        totals[phase] += 1
-        counts = by_task.setdefault(pod.task, {})
-        counts[phase] = counts.get(phase, 0) + 1
-    return msgspec.structs.replace(
-        job.status,
-        pending=totals[PENDING],
-        running=totals[RUNNING],
-        succeeded=totals[SUCCEEDED],
-        failed=totals[FAILED],
-        unknown=totals[UNKNOWN],
-        terminating=terminating,
-        min_available=job.spec.minimum,
-        task_status_count={task: TaskState(counts) for task, counts in by_task.items()},
-    )
-
-
-def _missing(job: Job, pods: Sequence[PodView]) -> tuple[Slot, ...]:
-    """The pods that should be there and are not, for tasks whose predecessors are up."""
-    there = {(pod.task, pod.index) for pod in pods}
-    return tuple(
-        Slot(task, index)
-        for task in job.spec.tasks
-        if _may_start(job, task, pods)
-        for index in range(task.replicas)
-        if (task.name, index) not in there
-    )
-
-
-def _may_start(job: Job, task: TaskSpec, pods: Sequence[PodView]) -> bool:
-    """dependsOn: enough pods of the named tasks run and are ready, or are done."""
-    depends = task.depends_on
-    if depends is None or not depends.name:
-        return True
-    minima = {other.name: other.minimum for other in job.spec.tasks}
-
-    def up(name: str) -> bool:
-        ready = sum(
-            pod.task == name
-            and not pod.terminating
-            and (pod.phase == SUCCEEDED or (pod.phase == RUNNING and pod.ready))
-            for pod in pods
-        )
-        return ready >= minima.get(name, 0)
-
-    judged = any if depends.iteration == "any" and len(depends.name) > 1 else all
-    return judged(up(name) for name in depends.name)
 
 
 def _moved(job: Job, status: JobStatus, *, nothing_to_delete: bool, now_s: float) -> JobStatus:
@@ -441,7 +340,7 @@ def _after_running(job: Job, status: JobStatus) -> tuple[JobPhase | None, str]:
 
 def _group_wish(job: Job, group: PodGroup | None) -> GroupWish:
     phase = phase_of(job)
-    if phase not in _ACTIVE:
+    if phase not in ACTIVE:
         return GroupWish.ABSENT
     if group is not None and group_is_stale(job, group):
         return GroupWish.ABSENT
@@ -453,4 +352,4 @@ def _group_wish(job: Job, group: PodGroup | None) -> GroupWish:
 def _belongings(phase: JobPhase) -> bool | None:
     if phase == JobPhase.RESTARTING:
         return None
-    return phase in _ACTIVE
+    return phase in ACTIVE

@@ -1,0 +1,68 @@
+"""What the job controller remembers beside the API server, and whose job an object belongs to."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from baton.jobs.job_census import phase_of
+from baton.jobs.job_pods import pod_name
+from baton.jobs.job_policies import PodView
+from baton.kube.core import Pod
+from baton.kube.volcano import BATCH, JOB_KIND, Command, Job
+from baton.kube.volcano_names import JOB_NAME, JobPhase
+
+
+class Memory(msgspec.Struct):
+    """What is remembered about a job beside the API server; all of it can be lost."""
+
+    uid: str
+    shape: tuple[object, ...] = ()
+    """What of the spec may change."""
+    gone: dict[str, PodView] = {}
+    seen_s: dict[tuple[str, str, str], float] = {}
+    due_s: float | None = None
+    """When the counts are to be written."""
+    said: str = ""
+    done: set[str] = set()
+    """Commands that were carried out, by uid."""
+
+
+def job_keys_of(pod: Pod) -> Iterable[str]:
+    """The key of the job that a pod belongs to, if it belongs to one."""
+    for owner in pod.metadata.owner_references:
+        if owner.controller and owner.kind == JOB_KIND and owner.api_version == BATCH:
+            return (f"{pod.metadata.namespace}/{pod.metadata.annotations.get(JOB_NAME, owner.name)}",)
+    return ()
+
+
+def is_of(pod: Pod, job: Job) -> bool:
+    return any(owner.uid == job.metadata.uid for owner in pod.metadata.owner_references)
+
+
+def target_keys(command: Command) -> Iterable[str]:
+    target = command.target
+    if target is None or target.kind != JOB_KIND or not target.api_version.startswith("batch.volcano.sh/"):
+        return ()
+    return (f"{command.metadata.namespace}/{target.name}",)
+
+
+def lost_while_away(job: Job, pods: list[PodView]) -> list[PodView]:
+    """Pods that the status counts and that are not there: they went away while no controller looked."""
+    if phase_of(job) not in (JobPhase.PENDING, JobPhase.RUNNING):
+        return []
+    lost = []
+    for task in job.spec.tasks:
+        counted = job.status.task_status_count.get(task.name)
+        there = {pod.index for pod in pods if pod.task == task.name}
+        number = min(sum(counted.phase.values()), task.replicas) - len(there) if counted is not None else 0
+        missing = [index for index in range(task.replicas) if index not in there]
+        lost += [
+            PodView(
+                name=pod_name(job.metadata.name, task.name, index),
+                task=task.name,
+                index=index,
+                version=job.status.version,
+            )
+            for index in missing[: max(0, number)]
+        ]
+    return lost
