@@ -127,6 +127,15 @@ def test_what_is_right_is_let_through(manifest: Object) -> None:
     assert review(Case("none", manifest)).findings.message() == ""
 
 
+def test_the_controller_may_name_the_claims_that_it_makes() -> None:
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    before = job(volumes=[{"mountPath": "/data", "volumeClaim": claim}])
+    named = job(volumes=[{"mountPath": "/data", "volumeClaim": claim, "volumeClaimName": "train-volume-1"}])
+    assert review(Case("none", named, before=before)).findings.message() == ""
+    scaled = job(volumes=named["spec"]["volumes"], minAvailable=1)
+    assert review(Case("none", scaled, before=named)).findings.message() == ""
+
+
 EXAMPLES = [
     (path.name, document)
     for path in sorted((ROOT / "examples").glob("*.yaml"))

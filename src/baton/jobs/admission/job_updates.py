@@ -22,7 +22,7 @@ def check_job_update(old: Mapping[str, Any], new: Mapping[str, Any], findings: F
     before, now = Field("", old)["spec"], Field("", new)["spec"]
     if before.value == now.value:
         return
-    check_job(new, findings)
+    check_job(_as_made(new), findings)
     tasks_before, tasks_now = before["tasks"].items(Findings()), now["tasks"].items(Findings())
     if len(tasks_before) != len(tasks_now):
         findings.add(UPDATE_TASKS, now["tasks"], before=len(tasks_before), now=len(tasks_now))
@@ -31,17 +31,28 @@ def check_job_update(old: Mapping[str, Any], new: Mapping[str, Any], findings: F
         findings.add(UPDATE_FIELDS, Field(path, value), before=show(was))
 
 
+def _as_made(job: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The job before the controller named the claims that it makes: a user may not give both, it must."""
+    made = copy.deepcopy(dict(job))
+    _forget_names(made.get("spec") or {})
+    return made
+
+
+def _forget_names(spec: Any) -> None:
+    for volume in spec.get("volumes") or []:
+        if volume.get("volumeClaim"):
+            volume.pop("volumeClaimName", None)
+
+
 def _fixed(spec: Field) -> Any:
-    """What of a specification may not change. The controller itself names the claims that it makes."""
+    """What of a specification may not change."""
     fixed = copy.deepcopy(spec.value or {})
+    _forget_names(fixed)
     for key in ("minAvailable", "priorityClassName"):
         fixed.pop(key, None)
     for task in fixed.get("tasks") or []:
         for key in ("replicas", "minAvailable"):
             task.pop(key, None)
-    for volume in fixed.get("volumes") or []:
-        if volume.get("volumeClaim"):
-            volume.pop("volumeClaimName", None)
     return fixed
 
 
