@@ -129,6 +129,13 @@ static void on_limits(struct baton_gpu *gpu, const struct baton_frame *frame)
     settle_limits(gpu);
 }
 
+static void on_allowance(struct baton_gpu *gpu, const struct baton_frame *frame)
+{
+    uint64_t place;
+    if (gpu->link.passed_fd >= 0 && baton_number_get(frame, "slot", &place))
+        baton_allowance_join(gpu, gpu->link.passed_fd, place);
+}
+
 static void on_notice(struct baton_gpu *gpu, const struct baton_frame *frame)
 {
     char reason[400] = "", code[16] = "";
@@ -170,6 +177,9 @@ static void on_frame(struct baton_gpu *gpu, const struct baton_frame *frame, uin
     }
     case BATON_LIMITS:
         on_limits(gpu, frame);
+        break;
+    case BATON_ALLOWANCE:
+        on_allowance(gpu, frame);
         break;
     case BATON_NOTICE:
         on_notice(gpu, frame);
@@ -273,8 +283,10 @@ static void check_loss(struct baton_gpu *gpu, uint64_t now_us)
 static void serve(struct baton_gpu *gpu, short events, uint64_t now_us)
 {
     struct baton_frame frame;
-    while (events && baton_link_receive(gpu, &frame))
+    while (events && baton_link_receive(gpu, &frame)) {
         on_frame(gpu, &frame, now_us);
+        baton_link_drop_passed(gpu);
+    }
     finish_job(gpu, now_us);
     if (baton_link_advance(gpu, now_us)) {
         become_ready(gpu, false); /* no HELLO came: nvshare's daemon */
@@ -370,9 +382,11 @@ void baton_client_await_limits(struct baton_gpu *gpu)
 
 void baton_client_reset_in_child(void)
 {
-    for (unsigned i = 0; i < baton_gpu_count(); i++)
+    for (unsigned i = 0; i < baton_gpu_count(); i++) {
         if (baton_gpu_at(i)->link.fd >= 0)
             close(baton_gpu_at(i)->link.fd);
+        baton_link_drop_passed(baton_gpu_at(i));
+    }
     if (wake_fd >= 0)
         close(wake_fd);
     wake_fd = -1;

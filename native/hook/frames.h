@@ -20,6 +20,7 @@ enum baton_frame_type {
     BATON_REPORT = 67,
     BATON_NOTICE = 68,
     BATON_RESUME = 69,
+    BATON_ALLOWANCE = 70,
 };
 
 #define BATON_TEXT_SIZE 508

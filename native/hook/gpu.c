@@ -77,7 +77,8 @@ static struct baton_gpu *add(CUdevice device)
     REAL(cuDeviceGetAttribute)(&managed, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device);
     gpu->managed_works = managed != 0;
     gpu->daemon_oversubscribe = -1;
-    gpu->link.fd = -1;
+    gpu->link.fd = gpu->link.passed_fd = -1;
+    pthread_mutex_init(&gpu->allowance.mutex, NULL);
     baton_idle_set_cost(&gpu->link.idle, baton_settings()->idle_us);
     atomic_store_explicit(&gpu_count, count + 1, memory_order_release);
     return gpu;

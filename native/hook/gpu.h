@@ -2,6 +2,7 @@
 #ifndef BATON_GPU_H
 #define BATON_GPU_H
 
+#include "allowance.h"
 #include "cuda_abi.h"
 #include "frames.h"
 #include "idle.h"
@@ -49,6 +50,7 @@ struct baton_link {
     uint64_t backoff_us;
     uint64_t deadline_us;
     uint64_t held_since_us;
+    int passed_fd; /* came with the frame that is being received; -1 without one */
     struct baton_idle idle;
     uint64_t report_us;
     uint64_t report_at_us;
@@ -81,6 +83,7 @@ struct baton_gpu {
 
     bool managed_works;
     size_t total_bytes;
+    struct baton_allowance allowance;
     _Atomic int64_t allocated_bytes;
     _Atomic int64_t substituted_bytes;
     _Atomic uint64_t daemon_limit_bytes;

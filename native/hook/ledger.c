@@ -65,10 +65,10 @@ bool baton_charge(struct baton_gpu *gpu, uint64_t bytes, bool substituted)
 {
     uint64_t limit = baton_limit_bytes(gpu);
     uint64_t room = baton_settings()->single_oversubscribe ? INT64_MAX : baton_substituted_room_bytes(gpu);
-    if (!add_within(&gpu->allocated_bytes, bytes, limit ? limit : INT64_MAX))
+    if (!baton_allowance_take(gpu, bytes, limit ? limit : INT64_MAX))
         return false;
     if (substituted && !add_within(&gpu->substituted_bytes, bytes, room)) {
-        atomic_fetch_sub(&gpu->allocated_bytes, (int64_t)bytes);
+        baton_allowance_return(gpu, (int64_t)bytes);
         return false;
     }
     return true;
@@ -76,7 +76,7 @@ bool baton_charge(struct baton_gpu *gpu, uint64_t bytes, bool substituted)
 
 void baton_discharge(struct baton_gpu *gpu, int64_t bytes, bool substituted)
 {
-    atomic_fetch_sub(&gpu->allocated_bytes, bytes);
+    baton_allowance_return(gpu, bytes);
     if (substituted)
         atomic_fetch_sub(&gpu->substituted_bytes, bytes);
     if (!atomic_load_explicit(&gpu->open, memory_order_relaxed))

@@ -21,12 +21,20 @@ _Static_assert(sizeof((struct sockaddr_un *)0)->sun_path == sizeof((struct baton
 
 extern char *program_invocation_short_name;
 
+void baton_link_drop_passed(struct baton_gpu *gpu)
+{
+    if (gpu->link.passed_fd >= 0)
+        close(gpu->link.passed_fd);
+    gpu->link.passed_fd = -1;
+}
+
 static void lose(struct baton_gpu *gpu, uint64_t now_us)
 {
     struct baton_link *link = &gpu->link;
     if (link->fd >= 0)
         close(link->fd);
     link->fd = -1;
+    baton_link_drop_passed(gpu);
     link->phase = BATON_LINK_DOWN;
     link->received = link->queued = 0;
     if (!link->lost_since_us)
@@ -118,11 +126,30 @@ void baton_link_await_hello(struct baton_gpu *gpu)
     gpu->link.deadline_us = baton_now_us() + hello_wait_us;
 }
 
+/* As recv, and keeps a descriptor that comes along. */
+static ssize_t receive_some(struct baton_gpu *gpu, void *bytes, size_t size)
+{
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec data = {bytes, size};
+    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    ssize_t got = recvmsg(gpu->link.fd, &message, MSG_CMSG_CLOEXEC);
+    struct cmsghdr *first = got > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    if (first && first->cmsg_level == SOL_SOCKET && first->cmsg_type == SCM_RIGHTS &&
+        first->cmsg_len == CMSG_LEN(sizeof(int))) {
+        baton_link_drop_passed(gpu);
+        memcpy(&gpu->link.passed_fd, CMSG_DATA(first), sizeof(int));
+    }
+    return got;
+}
+
 bool baton_link_receive(struct baton_gpu *gpu, struct baton_frame *frame)
 {
     struct baton_link *link = &gpu->link;
     while (link->fd >= 0) {
-        ssize_t got = recv(link->fd, (char *)&link->input + link->received, sizeof link->input - link->received, 0);
+        ssize_t got = receive_some(gpu, (char *)&link->input + link->received, sizeof link->input - link->received);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0 && errno == EAGAIN)

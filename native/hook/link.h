@@ -7,6 +7,9 @@
 /* The next whole frame, if one has arrived. A dead connection is closed and will be made again. */
 bool baton_link_receive(struct baton_gpu *gpu, struct baton_frame *frame);
 
+/* Closes the descriptor that came with a frame, if one did. */
+void baton_link_drop_passed(struct baton_gpu *gpu);
+
 /* Moves the connection on: tries to connect, gives up on a silent peer. True when a daemon without extensions is
  * there. */
 bool baton_link_advance(struct baton_gpu *gpu, uint64_t now_us);

@@ -24,7 +24,7 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
     if (baton_substitutes(gpu))
         *free_bytes = left(baton_substituted_room_bytes(gpu), atomic_load(&gpu->allocated_bytes));
     if (limit) {
-        uint64_t rest = left(limit, atomic_load(&gpu->allocated_bytes));
+        uint64_t rest = left(limit, baton_allowance_used(gpu));
         *free_bytes = rest < *free_bytes ? rest : *free_bytes;
         *total = limit < *total ? limit : *total;
     }

@@ -61,7 +61,7 @@ void *baton_nvml_wrap(void *handle, const char *symbol, void *found)
     return second ? (void *)nvmlDeviceGetMemoryInfo_v2 : (void *)nvmlDeviceGetMemoryInfo;
 }
 
-/* The limit on the device, and what this process uses of it. */
+/* The limit on the device, and what is used of it. */
 static bool limited(nvmlDevice_t device, unsigned long long total, unsigned long long *limit, unsigned long long *used)
 {
     char text[96] = "";
@@ -72,7 +72,7 @@ static bool limited(nvmlDevice_t device, unsigned long long total, unsigned long
         gpu = baton_gpu_of_uuid(text);
     }
     *limit = baton_limit_bytes(gpu);
-    int64_t allocated = gpu ? atomic_load(&gpu->allocated_bytes) : 0;
+    int64_t allocated = gpu ? baton_allowance_used(gpu) : 0;
     *used = allocated > 0 ? (unsigned long long)allocated : 0;
     if (*used > *limit)
         *used = *limit;

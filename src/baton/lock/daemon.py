@@ -22,6 +22,7 @@ from baton import __version__
 from baton.errors import BatonError, UnavailableError
 from baton.lock import commands, peers, wire
 from baton.lock import events as ev
+from baton.lock.allowances import Group
 from baton.lock.config import Config, Rule
 from baton.lock.control import Done, DropRule, Park, SetCard, SetClient, SetRule, control_listener
 from baton.lock.core import LockCore
@@ -452,6 +453,16 @@ class LockDaemon:
     def idle_s(self, card: CardId) -> float:
         """After how much idleness a client should give the lock back."""
         return self.core.cards[card].idle_s
+
+    def group_of(self, client: ClientId, run: str = "") -> Group | None:
+        """The pod of a client in one, by its cgroup; outside, the run that its user started it with."""
+        known = self.core.clients.get(client)
+        if known is None:
+            return None
+        if known.pod_uid and known.pod_uid != peers.UNKNOWN_POD:
+            return ("pod", known.pod_uid)
+        run = run or known.run
+        return ("run", str(known.uid), run) if run and not known.pod_uid else None
 
     def terms_for(self, peer: Peer, namespace: str, pod: str, tenant: str) -> Terms:
         """The terms of the first rule that matches."""

@@ -19,6 +19,10 @@ class Peer(NamedTuple):
     pod: str = ""
 
 
+UNKNOWN_POD = "unknown"
+"""In a pod, but the path does not say in which."""
+
+
 def peer_of(connection: socket.socket) -> Peer:
     """The credentials of a connected peer."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -42,7 +46,7 @@ def pod_of(pid: int, proc: Path = Path("/proc")) -> str:
             return digits
         if part.startswith("pod") and len(trimmed) >= 32:
             return digits
-    return "unknown"
+    return UNKNOWN_POD
 
 
 class Rights(NamedTuple):

@@ -137,6 +137,22 @@ class Connection(asyncio.Protocol):
         if not self.closed and self._transport is not None:
             self._transport.write(frame)
 
+    def send_with(self, frame: bytes, fd: int) -> bool:
+        """Send one frame with a descriptor attached; False, and nothing sent, when that cannot be done at once.
+
+        A transport knows nothing of descriptors, so this goes past it, and may only do so while it has nothing to send.
+        """
+        if self.closed or self._transport is None or self._transport.get_write_buffer_size():
+            return False
+        with socket.socket(fileno=os.dup(self._transport.get_extra_info("socket").fileno())) as direct:
+            try:
+                sent = socket.send_fds(direct, [frame], [fd], socket.MSG_NOSIGNAL)
+            except OSError:
+                return False
+        if sent < len(frame):
+            self.pause_writing()
+        return sent == len(frame)
+
     def pause_writing(self) -> None:
         self.close("does not read what it is sent")
         self.abort()

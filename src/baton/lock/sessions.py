@@ -12,6 +12,7 @@ import structlog
 
 from baton.lock import events as ev
 from baton.lock import wire
+from baton.lock.allowances import Allowances, Group
 from baton.lock.events import CardId, ClientId, Event, Instruction, Priority, Terms
 from baton.lock.peers import Peer, Rights
 from baton.lock.server import UNKNOWN_FRAMES, Connection
@@ -49,6 +50,9 @@ class Host(Protocol):
     def tenant_of(self, peer: Peer, namespace: str) -> str:
         """Whose work this is, when nobody trusted says so."""
 
+    def group_of(self, client: ClientId, run: str = "") -> Group | None:
+        """With whom it shares its memory limit; None when it has one for itself. `run` is what it says just now."""
+
 
 class Sessions:
     """All connections of workloads, by client id."""
@@ -57,6 +61,7 @@ class Sessions:
         self._host = host
         self.connections: dict[ClientId, Connection] = {}
         self.names: dict[ClientId, tuple[str, str]] = {}
+        self._allowances = Allowances()
         self.frames_received = 0
         self.frames_sent = 0
         self._handlers: dict[int, Callable[[Connection, bytes], None]] = {
@@ -90,6 +95,7 @@ class Sessions:
         if client is not None and self.connections.get(client) is connection:
             del self.connections[client]
             self.names.pop(client, None)
+            self._allowances.leave(client)
             self._host.submit(ev.Left(client))
 
     def abandon(self) -> None:
@@ -98,6 +104,7 @@ class Sessions:
             connection.closed = True
             connection.abort()
         self.connections.clear()
+        self._allowances.close()
 
     def carry_out(self, instruction: Instruction) -> None:
         """Send what an instruction says; a client that left meanwhile is none of our business."""
@@ -109,6 +116,8 @@ class Sessions:
             case ev.Switch(client, on):
                 self._send(client, wire.SCHED_ON if on else wire.SCHED_OFF)
             case ev.Limit(client, memory_bytes, cores_percent, oversubscribe):
+                if memory_bytes:
+                    self._share_limit(client)
                 limits = {"memory": memory_bytes, "cores": round(cores_percent), "oversubscribe": int(oversubscribe)}
                 self._send(client, wire.extension(Kind.LIMITS, limits))
             case ev.Notice(client, code, reason):
@@ -119,6 +128,7 @@ class Sessions:
                         self._hello(connection, card)
             case ev.Close(client, reason):
                 connection_of = self.connections.pop(client, None)
+                self._allowances.leave(client)
                 if connection_of is not None:
                     connection_of.client = None
                     connection_of.close(reason)
@@ -128,6 +138,20 @@ class Sessions:
         if connection is not None:
             self.frames_sent += 1
             connection.send(frame)
+
+    def _share_limit(self, client: ClientId, run: str = "") -> None:
+        connection, group = self.connections.get(client), self._host.group_of(client, run)
+        if connection is None or connection.card is None or group is None:
+            return
+        joined = self._allowances.join(client, group, connection.card)
+        if joined is None:
+            return
+        fd, place = joined
+        if connection.send_with(wire.extension(Kind.ALLOWANCE, {"slot": place}), fd):
+            self.frames_sent += 1
+        else:
+            log.warning("memory limit not shared with its group", client=f"{client:016x}", pid=connection.peer.pid)
+            self._allowances.leave(client)
 
     def _register(self, connection: Connection, raw: bytes) -> None:
         if connection.client is not None:
@@ -237,12 +261,16 @@ class Sessions:
             terms = asked
         elif asked != terms:
             log.info("terms asked for by a workload do not count", client=client, pid=connection.peer.pid)
+        run = values.get("run", "")[:64]
+        if asked.memory_bytes:
+            # Also where what it asks for does not count: its hook keeps the limit of its own accord.
+            self._share_limit(client, run)
         self._host.submit(
             ev.Described(
                 client,
                 values.get("name", "")[:64],
                 tenant[:64],
-                values.get("run", "")[:64],
+                run,
                 terms,
                 values.get("gang", "")[:64],
                 int(wire.number(values, "gang_size", 64)),

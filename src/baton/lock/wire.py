@@ -39,6 +39,7 @@ class Kind(enum.IntEnum):
     REPORT = 67
     NOTICE = 68
     RESUME = 69
+    ALLOWANCE = 70
 
 
 class Frame(NamedTuple):
