@@ -125,7 +125,7 @@ def manifests() -> list[dict[str, Any]]:
     """Everything but the custom resources, in the order in which it is applied."""
     folder = importlib.resources.files("baton.kube") / "manifests"
     documents: list[dict[str, Any]] = []
-    for name in ("namespace.yaml",):
+    for name in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]:
         documents += yaml.safe_load_all((folder / name).read_text())
     return documents
 

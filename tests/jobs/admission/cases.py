@@ -287,8 +287,6 @@ CASES: tuple[Case, ...] = (
     Case("cron-zone-local", cron_job(timeZone="Local")),
     Case("cron-zone", cron_job(timeZone="Europe/Atlantis")),
     Case("cron-name", cron_job(name="n" * 53)),
-    Case("cron-concurrency", cron_job(concurrencyPolicy="Sometimes")),
-    Case("cron-negative", cron_job(startingDeadlineSeconds=-1)),
     Case("flow-name", job_flow({"name": ""})),
     Case("flow-target", job_flow({"name": "b", "dependsOn": {"targets": ["a"]}})),
     Case(
@@ -298,5 +296,4 @@ CASES: tuple[Case, ...] = (
             {"name": "b", "dependsOn": {"targets": ["a"]}},
         ),
     ),
-    Case("flow-retain", job_flow({"name": "a"}, jobRetainPolicy="burn")),
 )

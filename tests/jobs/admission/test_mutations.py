@@ -107,15 +107,15 @@ def test_a_resource_group_adds_to_its_pods(groups_file: Path) -> None:
     assert default_pod(pod(), "any", groups).operations == []
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("resourceGroups: [{resourceGroup: a, object: {key: color}}]", "object.key is 'color', expected namespace or"),
-        ("resourceGroups: [{resourceGroup: a, label: {}}]", "unknown field `label` - at `\\$.resourceGroups\\[0\\]`"),
-        ("resourceGroups: [{resourceGroup: a, affinity: 'none'}]", "affinity is 'none', expected an affinity"),
-        ("resourceGroups: {", "not valid YAML"),
-    ],
-)
+BAD_FILES = [
+    ("resourceGroups: [{resourceGroup: a, object: {key: color}}]", "object.key is 'color', expected namespace or"),
+    ("resourceGroups: [{resourceGroup: a, label: {}}]", "unknown field `label` - at `\\$.resourceGroups\\[0\\]`"),
+    ("resourceGroups: [{resourceGroup: a, affinity: 'none'}]", "affinity is 'none', expected an affinity"),
+    ("resourceGroups: {", "not valid YAML"),
+]
+
+
+@pytest.mark.parametrize(("text", "complaint"), BAD_FILES)
 def test_a_bad_file_is_refused_with_its_field(tmp_path: Path, text: str, complaint: str) -> None:
     path = tmp_path / "groups.yaml"
     path.write_text(text)

@@ -36,12 +36,10 @@ NAME = Rule(
     "name suffix "
     "(max 63 total)",
 )
-CONCURRENCY = Rule("cron-concurrency", "{field} is {value}, expected Allow, Forbid or Replace")
-NEGATIVE = Rule("cron-negative", "{field} is {value} and should be greater than or equal to 0")
 
 
 def check_cron_job(cron_job: Mapping[str, Any], findings: Findings) -> None:
-    """A new or changed one."""
+    """A new or changed one; plain limits and choices are in its schema."""
     root = Field("", cron_job)
     spec = root["spec"]
     spec.mapping(findings)
@@ -50,12 +48,6 @@ def check_cron_job(cron_job: Mapping[str, Any], findings: Findings) -> None:
         findings.add(NAME, root["metadata"]["name"], length=len(name))
     _check_schedule(spec["schedule"], findings)
     _check_zone(spec["timeZone"], findings)
-    if spec["concurrencyPolicy"].text(findings) not in ("", "Allow", "Forbid", "Replace"):
-        findings.add(CONCURRENCY, spec["concurrencyPolicy"])
-    for key in ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
-        number = spec[key].number(findings)
-        if number is not None and number < 0:
-            findings.add(NEGATIVE, spec[key])
     template = spec["jobTemplate"]["spec"]
     whole = defaulted(template.mapping(findings))
     check_job_spec(Field(template.path, whole), findings, Field("metadata.name", f"{name}-{'0' * 10}"))

@@ -65,8 +65,8 @@ class Webhooks:
     async def mutate_job(self, request: Request) -> Verdict:
         findings, patches = Findings(), Patches()
         if request.operation == CREATE:
-            spec = Field("", request.new)["spec"]
-            patches = default_job(spec.mapping(findings), self._policy.scheduler_name, "spec")
+            if isinstance(request.new.get("spec"), dict):
+                patches = default_job(request.new["spec"], self._policy.scheduler_name, "spec")
             check_job(patched(request.new, patches), findings, self._policy.slot_resources)
         return Verdict(findings, patches)
 

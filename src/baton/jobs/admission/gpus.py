@@ -18,7 +18,7 @@ WHOLE = "nvidia.com/gpu"
 MODES = ("hami-core", "mig")
 
 _VGPU = (VGPU_NUMBER, VGPU_MEMORY, VGPU_PERCENTAGE, VGPU_CORES)
-_HIDING = frozenset({"void", "none", ""})
+_HIDING = ("void", "none", "")
 
 SETS_VISIBLE_DEVICES = Rule(
     "sets-visible-devices",

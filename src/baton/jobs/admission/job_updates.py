@@ -34,26 +34,32 @@ def check_job_update(old: Mapping[str, Any], new: Mapping[str, Any], findings: F
 def _as_made(job: Mapping[str, Any]) -> Mapping[str, Any]:
     """The job before the controller named the claims that it makes: a user may not give both, it must."""
     made = copy.deepcopy(dict(job))
-    _forget_names(made.get("spec") or {})
+    _forget_names(made.get("spec"))
     return made
 
 
 def _forget_names(spec: Any) -> None:
-    for volume in spec.get("volumes") or []:
+    for volume in _mappings(Field("", spec)["volumes"].value):
         if volume.get("volumeClaim"):
             volume.pop("volumeClaimName", None)
 
 
 def _fixed(spec: Field) -> Any:
     """What of a specification may not change."""
-    fixed = copy.deepcopy(spec.value or {})
+    fixed = copy.deepcopy(spec.value)
     _forget_names(fixed)
-    for key in ("minAvailable", "priorityClassName"):
-        fixed.pop(key, None)
-    for task in fixed.get("tasks") or []:
-        for key in ("replicas", "minAvailable"):
-            task.pop(key, None)
+    for parts, keys in (
+        ([fixed], ("minAvailable", "priorityClassName")),
+        (Field("", fixed)["tasks"].value, ("replicas", "minAvailable")),
+    ):
+        for part in _mappings(parts):
+            for key in keys:
+                part.pop(key, None)
     return fixed
+
+
+def _mappings(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _changes(path: str, before: Any, now: Any) -> list[tuple[str, Any, Any]]:

@@ -14,15 +14,12 @@ TARGET = Rule(
     "{field} is {value}: jobflow Flow is not DAG: vertex is not defined: {target}; the flows are {flows}",
 )
 CYCLE = Rule("flow-cycle", "{field} waits for itself ({cycle}): jobflow Flow is not DAG; remove one of these targets")
-RETAIN = Rule("flow-retain", "{field} is {value}, expected retain or delete")
 
 
 def check_job_flow(flow: Mapping[str, Any], findings: Findings) -> None:
     """A new or changed flow; a template may be used twice, the later entry then tells what it waits for."""
     spec = Field("", flow)["spec"]
     spec.mapping(findings)
-    if spec["jobRetainPolicy"].text(findings) not in ("", "retain", "delete"):
-        findings.add(RETAIN, spec["jobRetainPolicy"])
     steps = spec["flows"].items(findings)
     names = []
     for step in steps:

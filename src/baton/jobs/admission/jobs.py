@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from baton.engine.resources import SLOTS
+from baton.jobs import job_plugins
 from baton.jobs.admission import job_rules as rules
 from baton.jobs.admission.findings import Field, Findings
 from baton.jobs.admission.gpus import check_gpus
@@ -20,10 +21,9 @@ from baton.jobs.admission.policies import check_policies
 from baton.jobs.admission.templates import check_template
 from baton.kube.volcano_names import DEFAULT_QUEUE, DEFAULT_SCHEDULER
 
-PLUGINS = ("svc", "env", "ssh", "pytorch", "tensorflow", "mpi", "ray", "hcclrank")
+PLUGINS = tuple(plugin.name for plugin in job_plugins.PLUGINS)
 DEFAULT_MAX_RETRY = 3
 
-_NEEDS_SVC = ("tensorflow", "mpi", "pytorch", "ray")
 _NAME_LIMIT = 63
 _GENERATED = "xxxxx"
 """As long as what the API server appends to a generateName."""
@@ -50,10 +50,10 @@ def default_job(spec: Mapping[str, Any], scheduler_name: str = DEFAULT_SCHEDULER
     if not spec.get("minAvailable") and minimum > 0:
         patches.set(*root, "minAvailable", value=minimum)
     plugins = field["plugins"].mapping(nobody)
-    if any(name in plugins for name in _NEEDS_SVC) and "svc" not in plugins:
-        patches.set(*root, "plugins", "svc", value=[])
-    if "mpi" in plugins and "ssh" not in plugins:
-        patches.set(*root, "plugins", "ssh", value=[])
+    implied = dict.fromkeys(needed for name in plugins for needed in job_plugins.IMPLIED.get(name, ()))
+    for needed in implied:
+        if needed not in plugins:
+            patches.set(*root, "plugins", needed, value=[])
     return patches
 
 
