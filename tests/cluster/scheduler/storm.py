@@ -15,6 +15,8 @@ from aiohttp import web
 
 from baton.kube import kubeconfig
 
+_LAST_WORDS_S = 0.3
+"""aiohttp closes TLS connections a moment after it says so; the loop must still run then."""
 _DROPPED = frozenset({"host", "content-length", "transfer-encoding", "connection", "content-encoding"})
 
 
@@ -69,6 +71,7 @@ class Storm:
     async def _close(self) -> None:
         await self._runner.cleanup()
         await self._session.close()
+        await asyncio.sleep(_LAST_WORDS_S)
 
     async def _pass(self, request: web.Request) -> web.StreamResponse:
         weather = self._weather() if request.method == "POST" and request.path.endswith("/binding") else "calm"

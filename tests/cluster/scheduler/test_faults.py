@@ -1,6 +1,7 @@
 """Whatever dies, nothing is lost: no gang stays in parts, no pod is bound twice, no card is promised twice, all run.
 
-`BATON_TEST_KILLS` sets how often the scheduler is killed in the middle of a gang.
+`BATON_TEST_KILLS` sets how often the scheduler is killed in the middle of a gang, `BATON_TEST_OUTAGE_S` for how long the
+API server is away.
 """
 
 import os
@@ -19,6 +20,7 @@ from tests.cluster.scheduler.storm import Storm
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 KILLS = int(os.environ.get("BATON_TEST_KILLS", "10"))
+OUTAGE_S = float(os.environ.get("BATON_TEST_OUTAGE_S", "12"))
 GANG = 6
 SHARE = {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 2000}
 CARD_MIB, CARDS = 8000, 2
@@ -119,15 +121,18 @@ def test_two_replicas_and_the_death_of_the_one_that_leads(
 
 
 def test_the_api_server_stops_and_comes_back(bed: Bed, ground: Field, start: Callable[..., SchedulerProcess]) -> None:
-    """Frozen, then killed: requests hang, then are refused; the outage is longer than a request may take."""
+    """Frozen, then killed: requests hang, then are refused; the outage is longer than a request or a bind may take."""
     add_gpu_nodes(ground, 4 * GANG)
     process = start(*ALONE, "--request-limit=2", "--bind-limit=4")
     pods = [name for number in range(2) for name in ground.gang(f"before-{number}", GANG, limits=SHARE)]
     bed.api_server.stop()
-    thawed = threading.Timer(6.0, bed.api_server.resume)
-    thawed.start()
-    thawed.join()
-    bed.api_server.restart()
+    frozen = threading.Timer(OUTAGE_S / 2, bed.api_server.kill)
+    frozen.start()
+    frozen.join()
+    gone = threading.Timer(OUTAGE_S / 2, bed.api_server.start)
+    gone.start()
+    gone.join()
+    bed.api_server.wait_ready()
     pods += [name for number in range(2) for name in ground.gang(f"after-{number}", GANG, limits=SHARE)]
     ground.wait_bound(pods, 120)
     assert process.is_running

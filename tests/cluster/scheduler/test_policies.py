@@ -30,6 +30,15 @@ actions: "enqueue, allocate, reclaim, backfill"
 tiers:
 - plugins: [{name: priority}, {name: gang}, {name: conformance}, {name: predicates}, {name: proportion}]
 """
+LOCKING = """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - {name: gang}
+  - {name: predicates}
+  - name: deviceshare
+    arguments: {deviceshare.VGPUEnable: true, deviceshare.NodeLockEnable: true}
+"""
 MAP = "/api/v1/namespaces/kube-system/configmaps"
 
 
@@ -176,6 +185,29 @@ def test_a_queue_takes_back_what_it_deserves(field: Field, reloading: Reloading,
         field.pod(f"three-{number}", group=f"three-{number}")
     field.wait_bound([f"three-{number}" for number in range(3)])
     assert sum(name.startswith("one") for name in field.bound()) == 1
+
+
+def test_with_the_node_lock_shares_are_bound_one_at_a_time(field: Field, reloading: Reloading) -> None:
+    """The second pod waits until the device plugin has served the first; the lock always says whose it is."""
+    reloading.use(LOCKING)
+    counts = {"volcano.sh/vgpu-number": 10, "volcano.sh/vgpu-memory": 8000, "volcano.sh/vgpu-cores": 100}
+    register = f"{field.namespace},10,8000,T4,true,hami-core:"
+    (node,) = field.add_nodes(1, counts, annotations={"volcano.sh/node-vgpu-register": register})
+    names = [field.pod(f"share-{number}", limits={"volcano.sh/vgpu-memory": 1000}) for number in range(2)]
+    field.bed.wait_for(lambda: len(field.bound()) == 1, "one share to be bound", 90)
+    (first,) = field.bound()
+    (second,) = set(names) - {first}
+
+    def owner() -> str:
+        annotations = field.bed.api.get(f"/api/v1/nodes/{node}")["metadata"]["annotations"]
+        assert annotations.get("hamivgpu"), "the node is locked"
+        return str(annotations["baton.dev/node-lock-owner"])
+
+    assert owner().endswith(f"{field.namespace}/{first}")
+    served = {"metadata": {"annotations": {"volcano.sh/bind-phase": "success"}}}
+    field.bed.api.patch(f"/api/v1/namespaces/{field.namespace}/pods/{first}", served)
+    field.wait_bound(names)
+    assert owner().endswith(f"{field.namespace}/{second}")
 
 
 def test_a_wrong_configuration_is_refused_and_the_one_before_stays(field: Field, reloading: Reloading) -> None:
