@@ -26,7 +26,11 @@ CRDS = Path(__file__).parents[1] / "deploy" / "crds" / "crds.yaml"
 BATON = str(Path(sys.executable).parent / "baton")
 GROUP = "scheduling.k8s.io/group-name"
 CREATORS = 32
-HIGH_LIMITS = ("--max-requests-inflight=4000", "--max-mutating-requests-inflight=2000")
+HIGH_LIMITS = (
+    "--max-requests-inflight=4000",
+    "--max-mutating-requests-inflight=2000",
+    "--delete-collection-workers=32",
+)
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -191,7 +195,12 @@ def rss_mib(pid: int) -> float:
 
 def clear(bed: Bed, namespace: str) -> None:
     """Delete the pods of a run."""
-    bed.api.delete(f"/api/v1/namespaces/{namespace}/pods", grace_s=0)
+
+    async def delete() -> None:
+        async with Client(kubeconfig.load([bed.kubeconfig])) as client:
+            await client.request("DELETE", pod_path(namespace), body={"gracePeriodSeconds": 0}, timeout_s=240)
+
+    asyncio.run(delete())
     bed.wait_for(
         lambda: not bed.api.get(f"/api/v1/namespaces/{namespace}/pods?limit=1")["items"], "the pods to be gone", 240
     )

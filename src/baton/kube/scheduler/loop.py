@@ -74,6 +74,8 @@ class Scheduler:
         self.statuses = Statuses(client, self.feed, self.engine, self.recorder, settings, metrics)
         self.synced = asyncio.Event()
         """Set once everything was listed and the first cycle may run."""
+        self._explained = True
+        """Whether the last cycle also said why jobs wait; one that did not is followed by one that does."""
         self._explained_at = float("-inf")
         self._explaining_took_s = 0.0
         self._suit(configuration)
@@ -120,7 +122,7 @@ class Scheduler:
         state = self.engine.state
         while True:
             try:
-                async with asyncio.timeout(self._explain_pause_s() if state.active else self._settings.period_s):
+                async with asyncio.timeout(self._settings.period_s if self._explained else self._explain_pause_s()):
                     await self._woken.wait()
             except TimeoutError:
                 if not state.active:
@@ -136,11 +138,13 @@ class Scheduler:
         began = time.monotonic()
         self.engine.apply(self.feed.take())
         if not self.engine.state.active and "shuffle" not in self.engine.framework.configuration.actions:
+            self._explained = True
             return time.monotonic() - began
         explain = began - self._explained_at >= self._explain_pause_s()
         plan = self.engine.schedule(self._now_s(), explain=explain)
         self._carry_out(plan, explained=explain)
         took_s = time.monotonic() - began
+        self._explained = explain
         if explain:
             self._explained_at, self._explaining_took_s = began, took_s
         slow = took_s > self._settings.cycle_warning_s
