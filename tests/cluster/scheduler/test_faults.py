@@ -1,7 +1,7 @@
 """Whatever dies, nothing is lost: no gang stays in parts, no pod is bound twice, no card is promised twice, all run.
 
-`BATON_TEST_KILLS` sets how often the scheduler is killed in the middle of a gang, `BATON_TEST_OUTAGE_S` for how long the
-API server is away.
+`BATON_TEST_KILLS` sets how often the scheduler is killed in the middle of a gang, `BATON_TEST_OUTAGE_S` for how long
+the API server is away.
 """
 
 import os
