@@ -102,7 +102,7 @@ class Needs:
         amounts["pods"] = 1
         charge = dict(amounts)
         for name, amount in _card_amounts(self.cards, counted_by_name=any("/" in name for name in amounts)):
-            charge.setdefault(name, amount)
+            charge[name] = max(charge.get(name, 0), amount)  # per-card amounts are requested once, for all cards
         charged = resources.vector(charge.items())
         self.request: Vector = resources.vector(amounts.items())
         self.charge: Vector = charged

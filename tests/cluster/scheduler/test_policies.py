@@ -163,7 +163,11 @@ def test_a_disruption_budget_protects_its_pods(
     before = reloading.process.metric(refused)
     field.pod("high", priorityClassName=high)
     field.bed.wait_for(lambda: reloading.process.metric(refused) > before, "the eviction to be refused", 90)
-    assert field.bed.pod(field.namespace, "high")["status"].get("nominatedNodeName") in (field.nodes[0], None)
+    field.bed.wait_for(
+        lambda: field.bed.pod(field.namespace, "high")["status"].get("nominatedNodeName") == field.nodes[0],
+        "the pod to be nominated",
+        90,
+    )
     assert set(field.bound()) == {"guarded"}
     field.bed.api.delete(f"{budgets}/guard")
     field.wait_bound(["high"])

@@ -1,5 +1,6 @@
 """Every way to ask for a card, and what two askers may have of one card."""
 
+from baton.engine.objects import QueueName
 from tests.engine.clusters import Cluster, milli, node, pod, slot, spec, vgpu, whole
 
 
@@ -63,3 +64,16 @@ def test_a_whole_card_is_shared_with_nobody() -> None:
 def test_fractions_share_a_card_up_to_a_thousand() -> None:
     outcome = Cluster(nodes=[node("a", cards=2)], pods=[pod(f"p{i}", spec(ask=[milli(500)])) for i in range(5)]).run()
     assert len(outcome.placed) == 4
+
+
+def test_a_queue_is_charged_for_the_memory_of_every_card() -> None:
+    """A container's limit is per card and stands once in its requests, however many cards it asks for."""
+    counted = (("volcano.sh/vgpu-number", 2), ("volcano.sh/vgpu-memory", 3_000))
+    cluster = Cluster(
+        nodes=[node("a", cards=2, also=(("volcano.sh/vgpu-number", 20), ("volcano.sh/vgpu-memory", 32_000)))],
+        pods=[pod("p", spec(ask=[vgpu(2, memory_mib=3_000)], also=counted))],
+    )
+    assert cluster.run().placed == {"p": "a"}
+    state = cluster.engine.state
+    used = dict(state.resources.amounts(state.queues[QueueName("default")].allocated))
+    assert (used["volcano.sh/vgpu-number"], used["volcano.sh/vgpu-memory"]) == (2, 6_000)
