@@ -109,7 +109,7 @@ def test_strict_spread_gives_distinct_cards_always_or_refuses() -> None:
                 kubelet.release(pods.pop(chance.randrange(len(pods))))
                 continue
             size = chance.randint(1, 4)
-            with_room = len(pool.free_by_card(frozenset(kubelet.healthy - kubelet.allocated)))
+            with_room = len(pool.by_card(kubelet.healthy - kubelet.allocated))
             try:
                 got = kubelet.admit(size, ask(Policy.STRICT_SPREAD, pool))
             except NotEnoughError:

@@ -147,7 +147,7 @@ class PluginService:
         responses = []
         for asked in request.container_requests:
             size = int(asked.allocation_size)
-            wish = Wish(tuple(asked.available_deviceIDs), tuple(asked.must_include_deviceIDs), size)
+            wish = Wish(asked.available_deviceIDs, tuple(asked.must_include_deviceIDs), size)
             chosen = await self._advisors.chosen_cards(offer, size) if offer.role is Role.CARDS else ()
             slots = prefer(offer.policy, offer.pool, wish, loads, chosen)
             responses.append(api.ContainerPreferredAllocationResponse(deviceIDs=slots))

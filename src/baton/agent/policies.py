@@ -91,22 +91,22 @@ def prefer(
     `chosen` are the scheduler's cards for this container, one per slot; they win over the policy where they have room.
     """
     must = list(dict.fromkeys(wish.must_include))[: wish.size]
-    free = pool.free_by_card(wish.available)
-    available = frozenset(wish.available)
+    gone = pool.without(wish.available)
+    away = pool.by_card(gone)
+    free = {card.card: len(card.slots) - away.get(card.card, 0) for card in pool.cards}
     taken: dict[CardId, int] = {}
     for slot in must:
         if slot in pool.slots:
             home = pool.slots[slot].card
             taken[home] = taken.get(home, 0) + 1
-            free[home] = free.get(home, 0) - (slot in available)
+            free[home] -= slot not in gone
     # A card of which this container already has slots counts as a candidate only where it has more.
-    cards = [_Card(card, free[card.card], taken.get(card.card, 0)) for card in pool.cards if free.get(card.card)]
-    gone = set(must)
+    cards = [_Card(card, free[card.card], taken.get(card.card, 0)) for card in pool.cards if free[card.card]]
+    gone.update(must)
 
     def take(card: _Card, count: int) -> list[SlotId]:
         """The lowest free ordinals."""
-        unused = (slot for slot in card.card.slots if slot in available and slot not in gone)
-        slots = list(itertools.islice(unused, count))
+        slots = list(itertools.islice((slot for slot in card.card.slots if slot not in gone), count))
         gone.update(slots)
         card.left -= len(slots)
         card.taken += len(slots)

@@ -80,13 +80,23 @@ class Pool:
     def _homes(self) -> Mapping[SlotId, CardId]:
         return {slot: card.card for slot, card in self.slots.items()}
 
-    def free_by_card(self, available: Iterable[SlotId]) -> dict[CardId, int]:
-        """How many of `available` each card has; cards without any are left out.
+    @cached_property
+    def _all(self) -> frozenset[SlotId]:
+        return frozenset(self.slots)
 
-        Much faster over kubelet's list than over a set made of it, whose order is that of hashes.
+    def without(self, available: Iterable[SlotId]) -> set[SlotId]:
+        """The slots that are not in `available`.
+
+        Kubelet names every free slot, thousands of them, and most of the time of an answer goes into looking each one
+        up once. A copy of a set takes over the hashes that it knows, so that removing is half the work of counting.
         """
-        counts = Counter(map(self._homes.get, available))
-        return {card: count for card, count in counts.items() if card is not None}
+        rest = set(self._all)
+        rest.difference_update(available)
+        return rest
+
+    def by_card(self, slots: Iterable[SlotId]) -> Mapping[CardId, int]:
+        """How many of these slots each card has."""
+        return Counter(self._homes[slot] for slot in slots)
 
     def list_bytes(self) -> int:
         """The size of the ListAndWatch message that carries the pool with every slot unhealthy, the longer word."""
