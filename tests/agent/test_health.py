@@ -9,8 +9,8 @@ from baton.gpu.xids import classify
 A, B = CardId("GPU-a"), CardId("GPU-b")
 
 
-def tracker(**settings: int) -> HealthTracker:
-    found = HealthTracker(heal_s=1.0, **settings)  # type: ignore[arg-type]
+def tracker(*, max_temperature_c: int | None = None, hold_s: float = 60.0) -> HealthTracker:
+    found = HealthTracker(1.0, hold_s, max_temperature_c=max_temperature_c)
     found.know([A, B])
     return found
 
@@ -92,7 +92,7 @@ def test_heat_above_a_given_limit_takes_a_card_away_and_cooling_brings_it_back()
 
 
 def test_an_ignored_xid_is_counted_but_changes_nothing() -> None:
-    health = HealthTracker(1.0, ignore_xids=[79])
+    health = HealthTracker(1.0, 60.0, ignore_xids=[79])
     health.know([A])
     assert not health.events([xid(79), xid(79)], 0.0)
     assert health.xids == {(A, 79): 2}

@@ -26,7 +26,8 @@ def assemble(config: AgentConfig, node: str, open_source: OpenSource, config_pat
     if settings.api.enabled and (client := _client()) is not None:
         companions.append(ClusterSide(client))
     agent = Agent(config, node, open_source, config_path=config_path, companions=companions)
-    agent.lock = LockClient(Path(settings.lock.socket_directory), lambda: agent.gpus.samples)
+    lock = settings.lock
+    agent.lock = LockClient(Path(lock.socket_directory), lambda: agent.gpus.samples, lock.load_limit_s)
     return agent
 
 

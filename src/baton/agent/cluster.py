@@ -65,6 +65,7 @@ class _ContainerState(msgspec.Struct, frozen=True):
 
 class _ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
     name: str
+    container_id: str = msgspec.field(name="containerID", default="")
     state: _ContainerState = _ContainerState()
     last_state: _ContainerState = _ContainerState()
 
@@ -72,6 +73,13 @@ class _ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
 class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     phase: str = ""
     container_statuses: tuple[_ContainerStatus, ...] = ()
+    init_container_statuses: tuple[_ContainerStatus, ...] = ()
+
+    @property
+    def container_names(self) -> dict[str, str]:
+        """By id, which is written with the runtime's name before it: `containerd://…`."""
+        every = (*self.container_statuses, *self.init_container_statuses)
+        return {one.container_id.rpartition("/")[2]: one.name for one in every if one.container_id}
 
 
 class _Pod(msgspec.Struct, frozen=True):
@@ -97,6 +105,7 @@ class ClusterSide(Companion):
         self._client = client
         self._store: Store[_Pod] = Store()
         self._pods: dict[PodUid, NodePod] = {}
+        self._container_names: dict[PodUid, dict[str, str]] = {}
         self._admitted: set[assignments.ContainerKey] = set()
         self._synced = asyncio.Event()
         self._pods_moved = asyncio.Event()
@@ -185,8 +194,11 @@ class ClusterSide(Companion):
             if delta.old is not None:
                 gone = _uid(delta.old)
                 self._pods.pop(gone, None)
+                self._container_names.pop(gone, None)
                 self._admitted = {key for key in self._admitted if key[0] != gone}
         else:
+            # A container that starts again has a new id; what it used under the former one is still its own.
+            self._container_names.setdefault(_uid(pod), {}).update(pod.status.container_names)
             self._pods[_uid(pod)] = NodePod(
                 _uid(pod),
                 pod.metadata.namespace,
@@ -201,6 +213,9 @@ class ClusterSide(Companion):
                 ),
             )
         self._pods_moved.set()
+
+    def container_name(self, container_id: str) -> str:
+        return next((names[container_id] for names in self._container_names.values() if container_id in names), "")
 
     async def _record(self, offer: Offer, settlement: Settlement) -> None:
         """Write on the pod what it really has, when that is not what the scheduler chose, and Volcano's last word."""

@@ -161,6 +161,8 @@ class Lock(msgspec.Struct, frozen=True, rename="kebab"):
     container_directory: str = "/run/baton/lock"
     supervise: bool = True
     """Start `baton lockd` when none answers; it goes on when the agent ends."""
+    load_limit_s: Annotated[float, Meta(ge=0.001, le=5.0)] = 0.05
+    """How long policy `load` waits for the daemon's word before it spreads; kubelet admits nothing meanwhile."""
 
 
 class Health(msgspec.Struct, frozen=True, rename="kebab"):
@@ -171,6 +173,8 @@ class Health(msgspec.Struct, frozen=True, rename="kebab"):
     """Changes within this time are told to kubelet together; each message rewrites its whole checkpoint."""
     heal_s: _Seconds = 1.0
     """A card must answer well for this long before it is offered again."""
+    hold_s: _Seconds = 60.0
+    """The same after a fatal Xid that no probe has confirmed: this driver cannot see the fault, nor that it is over."""
     probe_every_s: Annotated[float, Meta(ge=0.05, le=600.0)] = 0.5
     max_temperature_c: Annotated[int, Meta(ge=40, le=150)] | None = None
     """Above it a card takes no new work; none by default, since cards throttle by themselves."""

@@ -60,6 +60,10 @@ class Companion:
         """Why a container must not start; empty when it may."""
         return ""
 
+    def container_name(self, container_id: str) -> str:  # noqa: ARG002
+        """What the pod calls the container with this id of the runtime's; empty when this companion does not know."""
+        return ""
+
 
 class Agent:
     """The core. Also what the plugins ask (`plugin.Advisors`)."""
@@ -259,6 +263,10 @@ class Agent:
             if refusal := await companion.start_refusal(offer, slots):
                 return refusal
         return ""
+
+    def container_name(self, container_id: str) -> str:
+        """What the pod calls the container with this id of the runtime's; empty when nobody knows."""
+        return next((name for one in self.companions if (name := one.container_name(container_id))), "")
 
 
 def _differs(before: Offer, after: Offer) -> bool:

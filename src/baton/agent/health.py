@@ -3,7 +3,7 @@
 Two sources disagree by nature. A *probe* is the driver's present opinion; an *event* (an Xid) is a moment that the
 driver may or may not remember afterwards. So a fatal event makes a card bad at once, and a probe that finds a defect
 keeps it bad. What heals it depends on whether the driver can tell: if a probe has confirmed the fault since, good
-probes for `heal_s` are enough; if none ever did, this driver cannot see it, and the card stays bad for `unconfirmed_s`.
+probes for `heal_s` are enough; if none ever did, this driver cannot see it, and the card stays bad for `hold_s`.
 
 Application errors and harmless events never change anything. An event without a card is about every card.
 """
@@ -13,8 +13,6 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from baton.gpu.cards import CardEvent, CardHealth, CardId, Sample, Severity
-
-UNCONFIRMED_S = 60.0
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -41,13 +39,13 @@ class HealthTracker:
     def __init__(
         self,
         heal_s: float,
+        hold_s: float,
         *,
         max_temperature_c: int | None = None,
         ignore_xids: Iterable[int] = (),
-        unconfirmed_s: float = UNCONFIRMED_S,
     ) -> None:
         self._heal_s = heal_s
-        self._unconfirmed_s = unconfirmed_s
+        self._hold_s = hold_s
         self._max_temperature_c = max_temperature_c
         self._ignored = frozenset(ignore_xids)
         self._records: dict[CardId, _Record] = {}
@@ -125,7 +123,7 @@ class HealthTracker:
         assert record.good_since_s is not None
         wait_s = self._heal_s
         if record.event_s is not None and not record.confirmed:
-            wait_s = max(wait_s, self._unconfirmed_s)
+            wait_s = max(wait_s, self._hold_s)
         if now_s - record.good_since_s < wait_s:
             return False
         record.reason = ""

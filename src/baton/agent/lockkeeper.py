@@ -9,22 +9,17 @@ refuses to start beside it, and the reason is logged.
 import asyncio
 import subprocess
 import sys
-from pathlib import Path
 
 import structlog
 
 from baton.agent.daemon import Agent, Companion
-from baton.errors import BatonError
 from baton.gpu.cards import CardId
-from baton.lock.control import AsyncControlClient
-from baton.lock.paths import Paths
 
 _log = structlog.get_logger(__name__)
 
 _LOOK_EVERY_S = 2.0
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
-_ANSWER_LIMIT_S = 1.0
 
 
 class LockKeeper(Companion):
@@ -39,7 +34,7 @@ class LockKeeper(Companion):
     async def run(self, agent: Agent) -> None:
         pause_s = _FIRST_PAUSE_S
         while True:
-            if await self._answers(agent):
+            if agent.lock is not None and await agent.lock.look():
                 pause_s = _FIRST_PAUSE_S
                 await self._tell_modes(agent)
                 await asyncio.sleep(_LOOK_EVERY_S)
@@ -48,14 +43,6 @@ class LockKeeper(Companion):
                 self._spawn(agent)
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-
-    async def _answers(self, agent: Agent) -> bool:
-        path = Paths(Path(agent.config.lock.socket_directory)).control
-        try:
-            await AsyncControlClient(path, _ANSWER_LIMIT_S).status()
-        except (BatonError, OSError):
-            return False
-        return True
 
     async def _tell_modes(self, agent: Agent) -> None:
         if agent.lock is None:

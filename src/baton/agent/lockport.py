@@ -7,7 +7,7 @@ anew has forgotten its rules, which its epoch shows; they are told to it again.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 import structlog
@@ -15,6 +15,7 @@ import structlog
 from baton.agent.config import Sharing
 from baton.agent.podresources import PodUid
 from baton.agent.policies import CardLoad
+from baton.agent.usage import LockUsage
 from baton.errors import BatonError
 from baton.gpu.cards import CardId, Sample
 from baton.lock.config import Rule
@@ -22,9 +23,6 @@ from baton.lock.control import AsyncControlClient, DropRule, SetCard, SetRule
 from baton.lock.paths import Paths
 
 _log = structlog.get_logger(__name__)
-
-LOAD_LIMIT_S = 0.05
-"""Kubelet admits nothing while we wait."""
 
 
 class PodLimits(msgspec.Struct, frozen=True):
@@ -41,8 +39,14 @@ class PodLimits(msgspec.Struct, frozen=True):
 class LockPort(Protocol):
     """The lock daemon, as the agent sees it."""
 
+    usage: LockUsage
+    """What containers got of the lock, as of the last look."""
+
+    async def look(self) -> bool:
+        """Bring `usage` up to date; False when the daemon does not answer."""
+
     async def loads(self) -> Mapping[CardId, CardLoad] | None:
-        """Load per card; None when the daemon does not answer within `LOAD_LIMIT_S`."""
+        """Load per card; None when the daemon does not answer in time."""
 
     async def limit(self, limits: list[PodLimits]) -> bool:
         """Put the limits of all pods of this node in force; False when the daemon did not take them."""
@@ -53,25 +57,37 @@ class LockPort(Protocol):
 
 _COMMAND_LIMIT_S = 1.0
 _MIB = 1 << 20
-_MODES = {Sharing.EXCLUSIVE: "serial", Sharing.CONCURRENT: "concurrent"}
+_MODES: Mapping[Sharing, Literal["serial", "concurrent"]] = {
+    Sharing.EXCLUSIVE: "serial",
+    Sharing.CONCURRENT: "concurrent",
+}
 
 
 class LockClient:
     """A `LockPort` over the daemon's control socket."""
 
-    def __init__(self, socket_directory: Path, samples: Callable[[], Sequence[Sample]]) -> None:
+    def __init__(self, socket_directory: Path, samples: Callable[[], Sequence[Sample]], load_limit_s: float) -> None:
         path = Paths(socket_directory).control
-        self._quick = AsyncControlClient(path, LOAD_LIMIT_S)
+        self._load_limit_s = load_limit_s
+        self._quick = AsyncControlClient(path, load_limit_s)
         self._patient = AsyncControlClient(path, _COMMAND_LIMIT_S)
         self._samples = samples
         self._epoch = ""
         self._told: dict[PodUid, PodLimits] = {}
         self._modes: dict[CardId, Sharing] = {}
         self._one_at_a_time = asyncio.Lock()
+        self.usage = LockUsage()
+
+    async def look(self) -> bool:
+        try:
+            self.usage.take(await self._patient.status())
+        except (BatonError, OSError, msgspec.DecodeError):
+            return False
+        return True
 
     async def loads(self) -> Mapping[CardId, CardLoad] | None:
         try:
-            async with asyncio.timeout(LOAD_LIMIT_S):
+            async with asyncio.timeout(self._load_limit_s):
                 status = await self._quick.status()
         except (BatonError, OSError, TimeoutError, msgspec.DecodeError) as error:
             _log.info("the lock daemon does not tell the load; cards are chosen by their slots", reason=str(error))
@@ -103,9 +119,10 @@ class LockClient:
     async def share(self, modes: Mapping[CardId, Sharing]) -> bool:
         async with self._one_at_a_time:
             try:
+                await self._notice_restart()
                 for card, sharing in modes.items():
                     if sharing in _MODES and self._modes.get(card) != sharing:
-                        await self._patient.send(SetCard(card, mode=_MODES[sharing]))  # type: ignore[arg-type]
+                        await self._patient.send(SetCard(card, mode=_MODES[sharing]))
                         self._modes[card] = sharing
             except (BatonError, OSError, msgspec.DecodeError) as error:
                 _log.warning("sharing modes are not in force yet", reason=str(error))

@@ -2,12 +2,16 @@
 
 Everything is read when it is asked for, from what the agent knows anyway, so a card is there before the first CUDA
 call and disappears with its sample. Under sharing, what a *container* uses is the sum over its processes, found by
-their cgroups and not by the card: two containers on one card have their own numbers.
+their cgroups and not by the card: two containers on one card have their own numbers. A cgroup holds the runtime's id of
+a container; its name is the API server's to tell. Without it, a pod's numbers are those of its one container on the
+card; where there are several, they stand under an empty name.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -16,6 +20,7 @@ from baton.agent.identity import pod_of_process
 from baton.agent.podresources import Holding, PodUid, read_checkpoint
 from baton.agent.resources import Role
 from baton.agent.slots import card_of
+from baton.agent.usage import ContainerOnCard, LockTimes
 from baton.gpu.cards import CardId, Sample
 
 _CARD = ("card", "index", "model")
@@ -32,11 +37,16 @@ class Telemetry:
         """The whole page."""
         holdings = await agent.pod_resources.holdings() or []
         uids = {record.slots: record.pod_uid for record in read_checkpoint(Path(agent.config.kubelet.plugin_directory))}
+        locks: Mapping[ContainerOnCard, LockTimes] = {}
+        if agent.lock is not None:
+            await agent.lock.look()
+            agent.lock.usage.keep(frozenset(uids.values()))
+            locks = agent.lock.usage.totals
         registry = CollectorRegistry(auto_describe=False)
         families = [
             *_card_metrics(agent),
             *_resource_metrics(agent, holdings),
-            *_container_metrics(agent.gpus.samples, holdings, uids),
+            *container_metrics(rows_of(holdings, uids), _use(agent.gpus.samples), locks, agent.container_name),
             self._allocations(),
         ]
 
@@ -121,37 +131,97 @@ def _resource_metrics(agent: Agent, holdings: list[Holding]) -> Iterator[Metric]
     yield from (total, used, registered, registrations)
 
 
-def _container_metrics(
-    samples: tuple[Sample, ...], holdings: list[Holding], uids: dict[frozenset[str], PodUid]
+class _Row(msgspec.Struct, frozen=True):
+    """A container on one of its cards; without a name, the rest of a pod there."""
+
+    namespace: str
+    pod: str
+    container: str
+    card: CardId
+    pod_uid: PodUid
+    slots: int
+
+    @property
+    def labels(self) -> list[str]:
+        return [self.namespace, self.pod, self.container, self.card]
+
+
+def rows_of(holdings: Iterable[Holding], uids: Mapping[frozenset[str], PodUid]) -> list[_Row]:
+    rows = []
+    for holding in holdings:
+        for card, count in sorted(Counter(map(card_of, holding.slots)).items()):
+            uid = uids.get(holding.slots, PodUid(""))
+            rows.append(_Row(holding.namespace, holding.pod, holding.container, card, uid, count))
+    return rows
+
+
+def container_metrics(
+    rows: Sequence[_Row],
+    use: Mapping[ContainerOnCard, tuple[int, int]],
+    locks: Mapping[ContainerOnCard, LockTimes],
+    name_of: Callable[[str], str],
 ) -> Iterator[Metric]:
     labels = ("namespace", "pod", "container", "card")
     slots = GaugeMetricFamily("baton_container_slots", "Slots of the card that the container has.", labels=labels)
+    for row in rows:
+        slots.add_metric(row.labels, row.slots)
     memory = GaugeMetricFamily(
-        "baton_container_memory_used_bytes", "Memory on the card in use by the container's pod.", labels=labels
+        "baton_container_memory_used_bytes", "Memory on the card in use by the container.", labels=labels
     )
     busy = GaugeMetricFamily(
-        "baton_container_utilisation_ratio", "Share of the card's time used by the container's pod.", labels=labels
+        "baton_container_utilisation_ratio", "Share of the card's time used by the container.", labels=labels
     )
-    use = _use_by_pod(samples)
-    for holding in holdings:
-        for card in sorted({card_of(slot) for slot in holding.slots}):
-            row = [holding.namespace, holding.pod, holding.container, card]
-            slots.add_metric(row, sum(card_of(slot) == card for slot in holding.slots))
-            pod_uid = uids.get(holding.slots)
-            memory_mib, percent = use.get((pod_uid, card), (0, 0)) if pod_uid else (0, 0)
-            memory.add_metric(row, memory_mib * 2.0**20)
-            busy.add_metric(row, percent / 100)
-    yield from (slots, memory, busy)
+    held = CounterMetricFamily(
+        "baton_container_lock_held_seconds", "Time in which the container held the card's lock.", labels=labels
+    )
+    waited = CounterMetricFamily(
+        "baton_container_lock_waited_seconds", "Time in which the container waited for the card's lock.", labels=labels
+    )
+    turns = CounterMetricFamily(
+        "baton_container_lock_turns", "How often the container was given the card's lock.", labels=labels
+    )
+    longest = GaugeMetricFamily(
+        "baton_container_lock_longest_wait_seconds", "The longest wait for the card's lock so far.", labels=labels
+    )
+    for row, places in _places(rows, [*use, *locks], name_of):
+        memory.add_metric(row.labels, sum(use.get(place, (0, 0))[0] for place in places) * 2.0**20)
+        busy.add_metric(row.labels, sum(use.get(place, (0, 0))[1] for place in places) / 100)
+        times = LockTimes()
+        for place in places:
+            times = times.plus(locks.get(place, LockTimes()))
+        held.add_metric(row.labels, times.held_s)
+        waited.add_metric(row.labels, times.waited_s)
+        turns.add_metric(row.labels, times.turns)
+        longest.add_metric(row.labels, times.longest_wait_s)
+    yield from (slots, memory, busy, held, waited, turns, longest)
 
 
-def _use_by_pod(samples: tuple[Sample, ...]) -> dict[tuple[PodUid, CardId], tuple[int, int]]:
-    found: dict[tuple[PodUid, CardId], tuple[int, int]] = {}
+def _places(
+    rows: Sequence[_Row], places: Iterable[ContainerOnCard], name_of: Callable[[str], str]
+) -> list[tuple[_Row, list[ContainerOnCard]]]:
+    """Every row with what was seen of it; what cannot be told apart stands in a row without a container's name."""
+    found: dict[_Row, list[ContainerOnCard]] = {row: [] for row in rows}
+    for place in dict.fromkeys(places):
+        process, card = place
+        candidates = [row for row in rows if row.pod_uid == process.uid and row.card == card]
+        name = name_of(process.container_id)
+        named = [row for row in candidates if row.container == name]
+        if named or len(candidates) == 1:
+            found[(named or candidates)[0]].append(place)
+        elif candidates:
+            found.setdefault(msgspec.structs.replace(candidates[0], container="", slots=0), []).append(place)
+    return list(found.items())
+
+
+def _use(samples: Iterable[Sample]) -> dict[ContainerOnCard, tuple[int, int]]:
+    """Memory in MiB and per cent of the time, by container and card."""
+    found: dict[ContainerOnCard, tuple[int, int]] = {}
     for sample in samples:
         for process in sample.processes:
-            pod = pod_of_process(process.pid)
-            if pod is not None:
-                memory_mib, percent = found.get((pod.uid, sample.card), (0, 0))
-                found[pod.uid, sample.card] = (
+            home = pod_of_process(process.pid)
+            if home is not None:
+                memory_mib, percent = found.get((home, sample.card), (0, 0))
+                found[home, sample.card] = (
                     memory_mib + (process.memory_mib or 0),
                     percent + (process.utilisation_percent or 0),
                 )

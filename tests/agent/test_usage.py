@@ -1,0 +1,80 @@
+"""What containers got of the lock and of their cards: only ever growing, and under the right container."""
+
+from prometheus_client.core import Metric
+
+from baton.agent.identity import PodProcess
+from baton.agent.podresources import Holding, PodUid
+from baton.agent.telemetry import container_metrics, rows_of
+from baton.agent.usage import LockTimes, LockUsage
+from baton.gpu.cards import CardId
+from baton.lock.status import Account, ClientStatus, Status
+
+CARD = CardId("GPU-a")
+MAIN, SIDE = PodProcess(PodUid("uid-1"), "1" * 64), PodProcess(PodUid("uid-1"), "2" * 64)
+HOMES = {10: MAIN, 11: MAIN, 20: SIDE}
+
+
+def client(pid: int, held_s: float, waited_s: float = 0.0, turns: int = 1) -> ClientStatus:
+    account = Account(held_s, 0.0, waited_s, waited_s, turns, 0, 0, 0, 0)
+    return ClientStatus(
+        f"{pid:016x}", CARD, "idle", "", "", "", "", "", pid, 1.0, "normal", 0.0, 0, None, "", 0.0, account
+    )
+
+
+def status(*clients: ClientStatus, epoch: str = "one") -> Status:
+    return Status("1", 1, epoch, 0.0, [], list(clients), [], [], 0.0)
+
+
+def usage() -> LockUsage:
+    return LockUsage(HOMES.get)
+
+
+def test_processes_of_a_container_are_summed_and_a_process_that_ended_still_counts() -> None:
+    seen = usage()
+    seen.take(status(client(10, 2.0, 1.0, 3), client(11, 5.0, 4.0, 1), client(20, 7.0)))
+    seen.take(status(client(11, 6.0, 4.0, 2), client(20, 7.5)))
+    assert seen.totals[MAIN, CARD] == LockTimes(8.0, 5.0, 5, 4.0)
+    assert seen.totals[SIDE, CARD].held_s == 7.5
+
+
+def test_a_daemon_that_counts_from_zero_adds_to_what_was_there() -> None:
+    seen = usage()
+    seen.take(status(client(10, 2.0)))
+    seen.take(status(client(10, 0.5), epoch="two"))
+    seen.take(status(client(10, 0.75), epoch="two"))
+    assert seen.totals[MAIN, CARD].held_s == 2.75
+
+
+def test_processes_of_no_pod_are_nobodys_and_pods_that_are_gone_are_forgotten() -> None:
+    seen = usage()
+    seen.take(status(client(99, 2.0), client(10, 1.0)))
+    assert set(seen.totals) == {(MAIN, CARD)}
+    seen.keep({PodUid("uid-2")})
+    assert seen.totals == {}
+
+
+def held_by(names: dict[str, str], *containers: str) -> dict[str, float]:
+    """The lock's time per container name, for a pod with these containers on the card."""
+    holdings = [Holding("ml", "p", name, "r/x", frozenset({f"{CARD}__{n}"})) for n, name in enumerate(containers, 1)]
+    uids = {holding.slots: PodUid("uid-1") for holding in holdings}
+    locks = {(MAIN, CARD): LockTimes(8.0), (SIDE, CARD): LockTimes(3.0)}
+    families: list[Metric] = list(
+        container_metrics(rows_of(holdings, uids), {(MAIN, CARD): (512, 40)}, locks, lambda one: names.get(one, ""))
+    )
+    family = next(one for one in families if one.name == "baton_container_lock_held_seconds")
+    return {sample.labels["container"]: sample.value for sample in family.samples}
+
+
+def test_two_containers_of_a_pod_on_one_card_have_their_own_numbers() -> None:
+    names = {MAIN.container_id: "main", SIDE.container_id: "side"}
+    assert held_by(names, "main", "side") == {"main": 8.0, "side": 3.0}
+
+
+def test_without_names_several_containers_share_a_row_and_one_has_it_all() -> None:
+    assert held_by({}, "main", "side") == {"main": 0.0, "side": 0.0, "": 11.0}
+    assert held_by({}, "main") == {"main": 11.0}
+
+
+def test_a_container_that_has_not_called_the_driver_is_there_with_zeros() -> None:
+    names = {MAIN.container_id: "main", SIDE.container_id: "side"}
+    assert held_by(names, "main", "side", "late")["late"] == 0.0
