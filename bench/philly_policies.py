@@ -24,6 +24,7 @@ from baton.sim.translation import engine_node
 from baton.sim.workload import TraceJob, uniform_cluster
 
 _GPUS = 450
+_POLICIES = ("fifo", "priority", "backfill", "sjf", "sjf-predicted", "las")
 _ORACLE = "sjf"
 _WITHIN = 1.3
 _SETTINGS = Settings(cycle_s=300.0, restart_s=60.0, visible_per_shape=2)
@@ -89,7 +90,7 @@ def run() -> None:
     thin = int(os.environ.get("BATON_BENCH_THIN", "1"))
     jobs, gpus = tuple(with_priority(job) for job in read_jobs(path).jobs[::thin]), _GPUS // thin
     with progress_bar("policies") as progress:
-        summaries = in_parallel(measure, (jobs, gpus), list(POLICIES), progress=progress)
+        summaries = in_parallel(measure, (jobs, gpus), list(_POLICIES), progress=progress)
     print(f"{len(jobs):,} jobs on {gpus} GPUs; JCT of the oracle is 1")
     print("\n".join(table(summaries)))
     by_name = {summary.policy: summary for summary in summaries}

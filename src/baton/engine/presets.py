@@ -40,12 +40,12 @@ tiers:
     arguments:
       sla-waiting-time: 24h
   - name: overcommit
+  - name: easy-backfill
+    arguments:
+      easy-backfill.min-wait: 14400
   - name: job-order
     arguments:
       job-order.policy: sjf
-  - name: easy-backfill
-    arguments:
-      easy-backfill.min-wait: 600
   - name: predicates
   - name: deviceshare
     arguments:

@@ -31,6 +31,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """After this wait the policy lets a job go first, whatever its place in line."""
     lines_by_duration: bool = False
     """First come, first served, but short jobs may overtake: lines of equal jobs are split by expected duration."""
+    strict: bool = False
+    """Queues in strict order: nothing passes a job that does not fit."""
     trace_queues: bool = False
     trace_priorities: bool = False
 
@@ -72,6 +74,8 @@ POLICIES: dict[str, Policy] = {
     policy.name: policy
     for policy in (
         Policy(name="fifo", configuration=_ordered("allocate", _GANG)),
+        Policy(name="strict-fifo", configuration=_ordered("allocate", _GANG), strict=True),
+        Policy(name="round-robin", configuration=_ordered("allocate", _job_order("round-robin"), _GANG)),
         Policy(
             name="priority",
             configuration=_ordered("allocate", "name: priority", _GANG),
@@ -79,7 +83,7 @@ POLICIES: dict[str, Policy] = {
         ),
         Policy(
             name="backfill",
-            configuration=_ordered("allocate", _GANG, _backfill(0)),
+            configuration=_ordered("allocate", _backfill(0), _GANG),
             foresight=Foresight.PREDICTED,
             lines_by_duration=True,
         ),
@@ -90,7 +94,7 @@ POLICIES: dict[str, Policy] = {
         ),
         Policy(
             name="sjf-predicted",
-            configuration=_ordered("allocate", _job_order("sjf"), _GANG, _backfill(PATIENCE_S)),
+            configuration=_ordered("allocate", _backfill(PATIENCE_S), _job_order("sjf"), _GANG),
             foresight=Foresight.PREDICTED,
             patience_s=PATIENCE_S,
         ),

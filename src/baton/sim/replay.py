@@ -193,9 +193,13 @@ class Replay:
 
     def _open_cluster(self) -> None:
         queues = sorted({run.job.queue for run in self.runs.values()}) if self.policy.trace_queues else []
+        strategy = "fifo" if self.policy.strict else "traverse"
         self.engine.apply(
             [
-                *(events.QueueChanged(Queue(name=QueueName(name))) for name in dict.fromkeys([_QUEUE, *queues])),
+                *(
+                    events.QueueChanged(Queue(name=QueueName(name), dequeue_strategy=strategy))
+                    for name in dict.fromkeys([_QUEUE, *queues])
+                ),
                 *(events.NodeChanged(node) for node in self.nodes.values()),
                 *(events.PodChanged(pod) for pod in self._background),
             ]

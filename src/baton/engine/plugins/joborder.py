@@ -17,7 +17,8 @@ class JobOrderArguments(msgspec.Struct, frozen=True):
     levels_gpu_s: list[float] = msgspec.field(default_factory=lambda: [HOUR_S, 5 * HOUR_S], name="job-order.las.levels")
     """las: card-seconds at which a job falls to the next level; inside a level first come, first served."""
     promote_s: float = msgspec.field(default=24 * HOUR_S, name="job-order.promote-after")
-    """A job that has waited this long goes before all others, so that no order starves anybody. 0 switches it off."""
+    """A job that has waited this long goes before all others; 0 switches it off. It holds no room for the job: a gang
+    that never finds all of its places at once needs `easy-backfill` as well, before this plugin."""
 
     def problems(self) -> Iterator[str]:
         if self.policy not in POLICIES:
