@@ -1,8 +1,8 @@
 """What commands ask of the running scheduler.
 
-It listens inside of the cluster, so it is asked through the API server's proxy to its service; `--scheduler` names an
-address instead. An address that does not answer is an error; a service that does not is `NoSchedulerError`, after which
-`baton.cli.observation` takes the scheduler's place.
+It listens inside of the cluster, so the replica that holds the lease is asked through the API server's proxy;
+`--scheduler` names an address instead. An address that does not answer is an error; a cluster in which nobody does is
+`NoSchedulerError`, after which `baton.cli.observation` takes the scheduler's place.
 """
 
 import urllib.parse
@@ -13,10 +13,15 @@ import msgspec
 from baton.cli.requests import Cluster
 from baton.errors import UnavailableError
 from baton.kube.errors import ApiError, NotFoundError
+from baton.kube.objects import LEASES
 
-SERVICE = "/api/v1/namespaces/baton-system/services/baton-scheduler:http/proxy"
+LEASE = ("baton-scheduler", "baton-system")
+PORT = 11251
+"""Where the schedulers of an installation listen."""
 
 _ANSWER_LIMIT_S = 5.0
+_OF_THE_API_SERVER = "NotFound"
+"""The reason of a 404 by which the API server says that there is no such pod; the scheduler's own has none."""
 
 
 class _Refusal(msgspec.Struct):
@@ -31,14 +36,22 @@ def ask(cluster: Cluster, path: str, url: str | None) -> bytes:
     """Ask the leading scheduler; its own refusals come as `NotFoundError`."""
     if url is not None:
         return cluster.wait(_ask_at(url, path))
+    name, namespace = LEASE
     try:
-        return cluster.wait(cluster.client.request("GET", SERVICE + path, timeout_s=_ANSWER_LIMIT_S))
-    except NotFoundError as error:
-        if said := _refusal(error.message.encode()):
-            raise NotFoundError(404, "Not Found", said) from None
-        raise NoSchedulerError("the cluster has no service baton-scheduler in baton-system") from None
+        lease = cluster.wait(cluster.client.get(LEASES, name, namespace))
     except ApiError as error:
-        raise NoSchedulerError(f"the scheduler does not answer through the API server: {error}") from None
+        raise NoSchedulerError(f"its lease {namespace}/{name} cannot be read: {error.message}") from None
+    # A replica calls itself after its host, which is its pod, and its process.
+    pod = (lease.spec.holder_identity or "").rpartition("_")[0]
+    if not pod:
+        raise NoSchedulerError("no scheduler leads at the moment")
+    proxy = f"/api/v1/namespaces/{namespace}/pods/{pod}:{PORT}/proxy{path}"
+    try:
+        return cluster.wait(cluster.client.request("GET", proxy, timeout_s=_ANSWER_LIMIT_S))
+    except ApiError as error:
+        if error.status == 404 and error.reason != _OF_THE_API_SERVER:
+            raise
+        raise NoSchedulerError(f"pod {pod} does not answer through the API server: {error.message}") from None
 
 
 async def _ask_at(url: str, path: str) -> bytes:

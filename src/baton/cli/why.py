@@ -14,7 +14,7 @@ app = command_app()
 
 SchedulerOption = Annotated[
     str | None,
-    typer.Option("--scheduler", metavar="URL", help="Where the scheduler answers; its service in the cluster else."),
+    typer.Option("--scheduler", metavar="URL", help="Where the scheduler answers; its pod in the cluster else."),
 ]
 
 

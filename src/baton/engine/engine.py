@@ -11,10 +11,12 @@ A plan is assumed to happen: the next cycle counts its bindings and evictions. W
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from baton.engine.actions import ACTIONS
 from baton.engine.configuration import Configuration
 from baton.engine.events import Event
-from baton.engine.explain import Explainer
+from baton.engine.explain import Explainer, first_refused
 from baton.engine.framework import Framework
 from baton.engine.jobs import Status
 from baton.engine.objects import GroupKey, PodKey
@@ -25,7 +27,7 @@ from baton.engine.plugins import BUILT_IN
 from baton.engine.session import Session
 from baton.engine.signatures import SignatureCache
 from baton.engine.state import ClusterState
-from baton.engine.verdicts import Verdict
+from baton.engine.verdicts import Cause, Verdict
 from baton.errors import BatonError
 
 
@@ -79,10 +81,19 @@ class Engine:
         if job is None:
             raise BatonError(f"no pod or group {key} is known to the scheduler; check the namespace and name")
         session = self.session(now_s)
+        attempt = session.statement()
         try:
             stuck = task if task is not None and task.status is Status.PENDING else None
-            return Explainer(session).explain(job, None, stuck)
+            explainer = Explainer(session)
+            cause, ready = explainer.cause(job), job.ready_count()
+            if cause is Cause.NODES and job.pending:
+                # As many of the gang as fit are put in their places, so that the nodes are judged by what is then left.
+                refused = first_refused(session, attempt, job)
+                session.placeable[job.key] = len(attempt.allocated)
+                cause, stuck = (cause, refused) if refused is not None else (Cause.NEXT, stuck)
+            return msgspec.structs.replace(explainer.explain(job, cause, stuck), ready=ready)
         finally:
+            attempt.discard()
             session.close()
 
     @staticmethod

@@ -19,6 +19,7 @@ from baton.engine.resources import CPU, MEMORY
 from baton.engine.room import fitting_cards
 from baton.engine.session import Session
 from baton.engine.signatures import Key
+from baton.engine.statement import Statement
 from baton.engine.verdicts import Cause, NearestFit, NodeReason, Verdict
 
 NEAREST_SHOWN = 2
@@ -31,6 +32,7 @@ _DETAILS = {
     Cause.GATED: "its pods still have scheduling gates",
     Cause.HELD_BACK: "a job before it in the queue has to start first",
     Cause.PIPELINED: "its place is promised and becomes free when evicted pods are gone",
+    Cause.NEXT: "there is room for it now, and the next cycle places it unless a job that goes first takes the room",
 }
 _REMEDIES = {
     Cause.NO_QUEUE: ("create queue {queue}, or name an existing one",),
@@ -48,6 +50,18 @@ class _Nodes(NamedTuple):
     nearest: tuple[NearestFit, ...]
     would_help: tuple[str, ...]
     feasible: int
+
+
+def first_refused(session: Session, attempt: Statement, job: Job) -> Task | None:
+    """Place the job's tasks until it can start; the first that has no place now, or None when it can start."""
+    for task in sorted(job.pending.values(), key=session.task_key):
+        placement = session.find(task)
+        if placement is None or placement.later:
+            return task
+        attempt.place(task, placement)
+        if session.job_ready(job):
+            break
+    return None
 
 
 class Explainer:

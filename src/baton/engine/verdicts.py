@@ -21,6 +21,8 @@ class Cause(StrEnum):
     GANG = "gang"
     NODES = "nodes"
     PIPELINED = "pipelined"
+    NEXT = "next"
+    """There is room: only the next cycle, or a job that goes first, is waited for."""
 
 
 class NodeReason(msgspec.Struct, frozen=True, gc=False):

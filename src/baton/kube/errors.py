@@ -62,11 +62,12 @@ class UnreachableError(UnavailableError):
 
 
 class _Status(msgspec.Struct):
-    """The part of a metav1.Status that is read."""
+    """The part of a metav1.Status that is read; programs of ours behind a proxy say `error`."""
 
     code: int = 0
     reason: str = ""
     message: str = ""
+    error: str = ""
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {
@@ -93,7 +94,7 @@ def from_answer(status: int, body: bytes, retry_after: str | None = None) -> Api
         later = float(retry_after)
         if code == HTTPStatus.SERVICE_UNAVAILABLE:
             kind = ThrottledError
-    return kind(code, said.reason or _phrase(code), said.message, later)
+    return kind(code, said.reason or _phrase(code), said.message or said.error, later)
 
 
 def _phrase(code: int) -> str:

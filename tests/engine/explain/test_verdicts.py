@@ -51,6 +51,29 @@ def test_a_gang_says_how_many_would_fit() -> None:
     assert "needs 5 pods at once" in verdict.paragraph()
 
 
+def test_asked_about_a_gang_the_nodes_are_judged_with_as_many_of_it_as_fit() -> None:
+    cluster = Cluster(
+        nodes=[node("a", cards=3), node("b", cpu=1)], jobs=[gang("g", pods=5, what=spec(cpu=2, ask=[whole()]))]
+    )
+    verdict = cluster.engine.explain(GroupKey("team/g"), 0.0)
+    assert verdict.cause is Cause.GANG
+    assert (verdict.min_member, verdict.ready, verdict.placeable) == (5, 0, 3)
+    assert verdict.pod == "team/g-3"
+    assert {item.reason: item.nodes for item in verdict.reasons} == {
+        "no card combination with enough room": 1,
+        "insufficient cpu": 1,
+    }
+    assert cluster.run().placed == {}, "asking changes nothing"
+
+
+def test_asked_about_what_has_room_it_is_said_to_be_next() -> None:
+    cluster = Cluster(nodes=[node("a", cards=3)], jobs=[gang("g", pods=3, what=spec(ask=[whole()]))])
+    verdict = cluster.engine.explain(GroupKey("team/g"), 0.0)
+    assert verdict.cause is Cause.NEXT
+    assert "there is room for it now" in verdict.paragraph()
+    assert len(cluster.run().placed) == 3
+
+
 def test_a_model_that_nobody_has_is_not_resolvable() -> None:
     what = spec(ask=[slot()], card_rules=CardRules(models=("H100",)))
     verdict = Cluster(nodes=[node("a", cards=2, model="T4")], pods=[pod("p", what)]).run().verdicts["p"]
