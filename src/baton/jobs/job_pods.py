@@ -67,7 +67,7 @@ def claim_name(job: Job, place: int) -> str:
     if given:
         return given
     digest = hashlib.sha256(f"{job.metadata.uid}/{place}".encode()).hexdigest()[:12]
-    return f"{job.metadata.name}-volume-{digest}"
+    return f"{job.metadata.name}-pvc-{digest}"
 
 
 def pod_body(job: Job, task: TaskSpec, index: int) -> Body:

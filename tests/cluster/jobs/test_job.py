@@ -248,7 +248,7 @@ def test_volumes_are_claimed_and_named_in_the_job(start: Start, job_bed: Bed, na
     mine.until_pods(lambda pods: len(pods) == 1, "the pod")
     named = [each["volumeClaimName"] for each in mine.get()["spec"]["volumes"]]
     assert named[0] == "ready"
-    assert named[1].startswith(f"{mine.name}-volume-")
+    assert named[1].startswith(f"{mine.name}-pvc-")
     pod = mine.pods()[f"{mine.name}-worker-0"]
     used = {
         each["persistentVolumeClaim"]["claimName"] for each in pod["spec"]["volumes"] if "persistentVolumeClaim" in each

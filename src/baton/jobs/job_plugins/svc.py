@@ -63,7 +63,6 @@ class Svc(Plugin):
                 "clusterIP": "None",
                 "selector": _selector(job),
                 "publishNotReadyAddresses": self.flag("publish-not-ready-addresses"),
-                "ports": [{"name": "placeholder-volcano", "port": 1, "protocol": "TCP", "targetPort": 1}],
             }
         }
 
