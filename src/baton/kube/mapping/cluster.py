@@ -53,6 +53,12 @@ def node_of(node: core.Node, cards: CardWords, *, with_load: bool = False) -> No
     )
 
 
+def _of_nodes(quantities: volcano.Quantities) -> volcano.Quantities:
+    """Without the names of quotas (`count/pods`, `requests.cpu`), which Volcano writes beside those of resources."""
+    quotas = ("count/", "requests.", "limits.")
+    return {name: quantity for name, quantity in quantities.items() if not name.startswith(quotas)}
+
+
 def group_of(group: volcano.PodGroup, priority: int) -> PodGroup:
     """The engine's group; `priority` is the value of its priority class."""
     spec, annotations = group.spec, group.metadata.annotations
@@ -61,7 +67,7 @@ def group_of(group: volcano.PodGroup, priority: int) -> PodGroup:
         queue=QueueName(spec.queue or "default"),
         min_member=spec.min_member,
         min_role_members=tuple(sorted(spec.min_task_member.items())),
-        min_resources=None if spec.min_resources is None else amounts(spec.min_resources),
+        min_resources=None if spec.min_resources is None else amounts(_of_nodes(spec.min_resources)),
         priority=priority,
         phase=_GROUP_PHASES.get(group.status.phase, GroupPhase.PENDING),
         created_s=seconds_of(group.metadata.creation_timestamp),
