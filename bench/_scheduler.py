@@ -136,48 +136,46 @@ def group_path(namespace: str) -> str:
     return volcano.POD_GROUPS.path(namespace)
 
 
-class Span(NamedTuple):
-    """From the audit log: the first create, and each pod's successful bind."""
+class Span:
+    """From the audit log: the first create, and each pod's successful bind. Read on where it was left."""
 
-    first_create: float
-    binds: dict[str, float]
+    def __init__(self, bed: Bed, namespace: str) -> None:
+        self._log = bed.plane.audit_log
+        self._mark = f'"namespace":"{namespace}"'.encode()
+        self._offset = 0
+        self.first_create = float("inf")
+        self.binds: dict[str, float] = {}
 
+    def read_on(self) -> None:
+        with self._log.open("rb") as log:
+            log.seek(self._offset)
+            for line in log:
+                if not line.endswith(b"\n"):
+                    break
+                self._offset += len(line)
+                if self._mark in line and b'"verb":"create"' in line and b'"pods"' in line:
+                    self._take(json.loads(line))
 
-def span_of(bed: Bed, namespace: str, since: int = 0) -> Span:
-    """What happened in a namespace, from an offset in the log on."""
-    first: float | None = None
-    binds: dict[str, float] = {}
-    mark = f'"namespace":"{namespace}"'
-    with bed.plane.audit_log.open("rb") as log:
-        log.seek(since)
-        for raw in log:
-            if b'"pods"' not in raw or b'"verb":"create"' not in raw or mark.encode() not in raw:
-                continue
-            with contextlib.suppress(ValueError):
-                record = json.loads(raw)
-                if record.get("responseStatus", {}).get("code") != 201:
-                    continue
-                what = record["objectRef"]
-                if what.get("subresource") == "binding":
-                    binds[what["name"]] = _seconds(record["stageTimestamp"])
-                elif "subresource" not in what:
-                    began = _seconds(record["requestReceivedTimestamp"])
-                    first = began if first is None else min(first, began)
-    return Span(first or 0.0, binds)
+    def _take(self, record: dict[str, Any]) -> None:
+        if record.get("responseStatus", {}).get("code") != 201:
+            return
+        what = record["objectRef"]
+        if what.get("subresource") == "binding":
+            self.binds[what["name"]] = _seconds(record["stageTimestamp"])
+        elif "subresource" not in what:
+            self.first_create = min(self.first_create, _seconds(record["requestReceivedTimestamp"]))
 
 
 def wait_bound(bed: Bed, namespace: str, number: int, timeout_s: float) -> Span:
     """Wait until so many pods are bound; a look at the log costs little and does not disturb the API server."""
-    since = 0
-    seen: Span = Span(0.0, {})
+    span = Span(bed, namespace)
 
     def all_bound() -> bool:
-        nonlocal seen
-        seen = span_of(bed, namespace, since)
-        return len(seen.binds) >= number
+        span.read_on()
+        return len(span.binds) >= number
 
-    bed.wait_for(all_bound, f"{number} pods of {namespace} to be bound", timeout_s, poll_s=1.0)
-    return seen
+    bed.wait_for(all_bound, f"{number} pods of {namespace} to be bound", timeout_s, poll_s=0.5)
+    return span
 
 
 def cpu_s(pid: int) -> float:

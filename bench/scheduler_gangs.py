@@ -9,20 +9,7 @@ import os
 import statistics
 from typing import Any
 
-from bench._scheduler import (
-    baton,
-    clear,
-    cpu_s,
-    create,
-    group_body,
-    group_path,
-    new_namespace,
-    plain_bed,
-    pod_body,
-    pod_path,
-    rss_mib,
-    wait_bound,
-)
+from bench import _scheduler as load
 from testbed.bed import Bed
 
 GANGS = int(os.environ.get("BATON_BENCH_GANGS", "500"))
@@ -32,18 +19,18 @@ NODES = int(os.environ.get("BATON_BENCH_NODES", "1000"))
 
 def run() -> None:
     """Measure and print."""
-    with plain_bed(NODES) as bed:
+    with load.plain_bed(NODES) as bed:
         limit = _bare(bed)
-        program = baton(bed)
-        namespace = new_namespace(bed, "gangs")
+        program = load.baton(bed)
+        namespace = load.new_namespace(bed, "gangs")
         program.start()
         program.wait_ready()
         try:
-            before_s = cpu_s(program.pid)
-            asyncio.run(create(bed, namespace, _groups(namespace), None))
-            asyncio.run(create(bed, namespace, _pods(namespace, "baton"), None))
-            span = wait_bound(bed, namespace, GANGS * SIZE, 300)
-            used_s, memory = cpu_s(program.pid) - before_s, rss_mib(program.pid)
+            before_s = load.cpu_s(program.pid)
+            asyncio.run(load.create(bed, namespace, _groups(namespace), None))
+            asyncio.run(load.create(bed, namespace, _pods(namespace, "baton"), None))
+            span = load.wait_bound(bed, namespace, GANGS * SIZE, 300)
+            used_s, memory = load.cpu_s(program.pid) - before_s, load.rss_mib(program.pid)
         finally:
             program.kill()
     rate = len(span.binds) / (max(span.binds.values()) - span.first_create)
@@ -59,21 +46,21 @@ def run() -> None:
 
 
 def _bare(bed: Bed) -> float:
-    namespace = new_namespace(bed, "bare")
-    asyncio.run(create(bed, namespace, _groups(namespace), None))
-    asyncio.run(create(bed, namespace, _pods(namespace, "nobody"), sorted(bed.ready_nodes())))
-    span = wait_bound(bed, namespace, GANGS * SIZE, 300)
-    clear(bed, namespace)
+    namespace = load.new_namespace(bed, "bare")
+    asyncio.run(load.create(bed, namespace, _groups(namespace), None))
+    asyncio.run(load.create(bed, namespace, _pods(namespace, "nobody"), sorted(bed.ready_nodes())))
+    span = load.wait_bound(bed, namespace, GANGS * SIZE, 300)
+    load.clear(bed, namespace)
     return len(span.binds) / (max(span.binds.values()) - span.first_create)
 
 
 def _groups(namespace: str) -> list[tuple[str, dict[str, Any]]]:
-    return [(group_path(namespace), group_body(f"g{number}", SIZE)) for number in range(GANGS)]
+    return [(load.group_path(namespace), load.group_body(f"g{number}", SIZE)) for number in range(GANGS)]
 
 
 def _pods(namespace: str, scheduler: str) -> list[tuple[str, dict[str, Any]]]:
     return [
-        (pod_path(namespace), pod_body(f"g{number}-{member}", scheduler, group=f"g{number}"))
+        (load.pod_path(namespace), load.pod_body(f"g{number}-{member}", scheduler, group=f"g{number}"))
         for number in range(GANGS)
         for member in range(SIZE)
     ]

@@ -7,21 +7,7 @@ right after creating it. Client limits are lifted on all sides. CPU is that of t
 import asyncio
 import os
 
-from bench._scheduler import (
-    Result,
-    baton,
-    clear,
-    cpu_s,
-    create,
-    group_body,
-    group_path,
-    new_namespace,
-    plain_bed,
-    pod_body,
-    pod_path,
-    rss_mib,
-    wait_bound,
-)
+from bench import _scheduler as load
 from testbed.bed import Bed
 from testbed.errors import MissingError
 from testbed.processes import Component
@@ -37,10 +23,10 @@ VOLCANO_PODS = max(1, PODS // 5)
 
 def run() -> None:
     """Measure and print."""
-    results: dict[str, Result] = {}
-    with plain_bed(NODES) as bed:
+    results: dict[str, load.Result] = {}
+    with load.plain_bed(NODES) as bed:
         results["bare limit"] = bare(bed, "bare-1")
-        results["Baton"] = contender(bed, "baton", "baton", baton(bed), PODS)
+        results["Baton"] = contender(bed, "baton", "baton", load.baton(bed), PODS)
         results["kube-scheduler"] = contender(bed, "kube", "default-scheduler", bed.plane.scheduler(None), PODS)
         try:
             volcano = volcano_scheduler(bed)
@@ -63,35 +49,35 @@ def run() -> None:
     print(f"Baton / bare limit: {results['Baton'].rate / limit:.2f}x  (budget 0.9x)")
 
 
-def bare(bed: Bed, namespace: str) -> Result:
-    new_namespace(bed, namespace)
-    bodies = [(pod_path(namespace), pod_body(f"p{number}", "nobody")) for number in range(BARE_PODS)]
+def bare(bed: Bed, namespace: str) -> load.Result:
+    load.new_namespace(bed, namespace)
+    bodies = [(load.pod_path(namespace), load.pod_body(f"p{number}", "nobody")) for number in range(BARE_PODS)]
     nodes = sorted(bed.ready_nodes())
-    asyncio.run(create(bed, namespace, bodies, nodes))
-    span = wait_bound(bed, namespace, BARE_PODS, 300)
-    clear(bed, namespace)
-    return shown("bare limit", Result(BARE_PODS, max(span.binds.values()) - span.first_create, 0.0, 0.0))
+    asyncio.run(load.create(bed, namespace, bodies, nodes))
+    span = load.wait_bound(bed, namespace, BARE_PODS, 300)
+    load.clear(bed, namespace)
+    return shown("bare limit", load.Result(BARE_PODS, max(span.binds.values()) - span.first_create, 0.0, 0.0))
 
 
-def contender(bed: Bed, namespace: str, name: str, program: Component, pods: int, *, group: str = "") -> Result:
-    new_namespace(bed, namespace)
+def contender(bed: Bed, namespace: str, name: str, program: Component, pods: int, *, group: str = "") -> load.Result:
+    load.new_namespace(bed, namespace)
     if group:
-        asyncio.run(create(bed, namespace, [(group_path(namespace), group_body(group, 1))], None))
+        asyncio.run(load.create(bed, namespace, [(load.group_path(namespace), load.group_body(group, 1))], None))
     program.start()
     program.wait_ready()
     try:
-        before_s = cpu_s(program.pid)
-        bodies = [(pod_path(namespace), pod_body(f"p{number}", name, group=group)) for number in range(pods)]
-        asyncio.run(create(bed, namespace, bodies, None))
-        span = wait_bound(bed, namespace, pods, 600)
-        used_s, memory = cpu_s(program.pid) - before_s, rss_mib(program.pid)
+        before_s = load.cpu_s(program.pid)
+        bodies = [(load.pod_path(namespace), load.pod_body(f"p{number}", name, group=group)) for number in range(pods)]
+        asyncio.run(load.create(bed, namespace, bodies, None))
+        span = load.wait_bound(bed, namespace, pods, 600)
+        used_s, memory = load.cpu_s(program.pid) - before_s, load.rss_mib(program.pid)
     finally:
         program.kill()
-    clear(bed, namespace)
-    return shown(name, Result(pods, max(span.binds.values()) - span.first_create, used_s, memory))
+    load.clear(bed, namespace)
+    return shown(name, load.Result(pods, max(span.binds.values()) - span.first_create, used_s, memory))
 
 
-def shown(name: str, result: Result) -> Result:
+def shown(name: str, result: load.Result) -> load.Result:
     """Said at once: the whole takes minutes."""
     print(f"  {name}: {result.pods} pods in {result.seconds:.1f} s", flush=True)
     return result

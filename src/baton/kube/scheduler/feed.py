@@ -17,7 +17,7 @@ from baton.kube.mapping import cluster
 from baton.kube.mapping.cards import CardWords
 from baton.kube.mapping.pods import PodWords, expects_group, group_of, pod_key
 from baton.kube.reflector import Reflector
-from baton.kube.scheduler.volumes import VolumeBook
+from baton.kube.scheduler.volumes import ClaimKey, VolumeBook
 from baton.kube.store import Delta, Key, Store
 from baton.kube.volcano_names import DEFAULT_QUEUE, ROOT_QUEUE
 
@@ -61,6 +61,8 @@ class Feed:
         self._events: list[Event] = []
         self._specs: dict[PodKey, PodSpec] = {}
         self._held: dict[PodKey, str] = {}
+        self._claims_moved: set[ClaimKey] = set()
+        self._any_claim_moved = False
         self._told_priority: dict[GroupKey, int] = {}
         self.reflectors: list[Reflector[Any]] = []
         self._follow(core.NODES, self.nodes, self._node)
@@ -93,6 +95,8 @@ class Feed:
 
     def take(self) -> list[Event]:
         """What happened since the last call."""
+        if self._any_claim_moved or self._claims_moved:
+            self._look_at_volumes()
         taken, self._events = self._events, []
         return taken
 
@@ -169,15 +173,22 @@ class Feed:
             self.pod_gone(key)
             self._wake()
 
-    def _volumes_moved(self, keys: Iterable[tuple[str, str]]) -> None:
-        """Claims or volumes changed: pods that use those claims may go elsewhere now."""
-        claims = set(keys)
-        everything = not claims
+    def _volumes_moved(self, keys: Iterable[ClaimKey]) -> None:
+        """Claims changed, or, without keys, something that may concern any claim."""
+        named = list(keys)
+        self._claims_moved.update(named)
+        self._any_claim_moved |= not named
+        self._wake()
+
+    def _look_at_volumes(self) -> None:
+        """Waiting pods that use claims which changed may go elsewhere now. One look for all changes since the last."""
+        claims, everything = self._claims_moved, self._any_claim_moved
+        self._claims_moved, self._any_claim_moved = set(), False
         for pod in self.pods:
             if pod.spec.node_name or not pod.spec.volumes:
                 continue
-            if everything or any(claim in claims for claim in self.volumes.claims_of(pod)):
-                self._specs.pop(pod_key(pod), None)
+            concerned = everything or not claims.isdisjoint(self.volumes.claims_of(pod))
+            if concerned and self._specs.pop(pod_key(pod), None) is not None:
                 self._again(pod_key(pod))
 
     def _node(self, delta: Delta[core.Node]) -> None:

@@ -64,9 +64,10 @@ class Metrics:
         self.registry.register(_Rates(self))
 
     def watched(self, key: PodKey) -> None:
-        """A pod that waits was seen for the first time."""
-        self._seen[key] = time.monotonic()
-        self._stages["watched"].observe(0.0)
+        """A pod that waits was seen; only the first time counts."""
+        if key not in self._seen:
+            self._seen[key] = time.monotonic()
+            self._stages["watched"].observe(0.0)
 
     def assumed(self, key: PodKey) -> None:
         since = self._seen.get(key)

@@ -1,0 +1,161 @@
+"""A bind until its outcome is known: what is repeated, what is read back, what is taken back in the engine."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from baton.engine.events import BindFailed, Event
+from baton.engine.objects import CardGrant, CardId, CardKind, NodeName, PodKey
+from baton.engine.plan import Binding
+from baton.kube import core
+from baton.kube.client import Client
+from baton.kube.kubeconfig import Access
+from baton.kube.recorder import Recorder
+from baton.kube.scheduler.binder import Binder
+from baton.kube.scheduler.feed import Feed
+from baton.kube.scheduler.metrics import Metrics
+from baton.kube.scheduler.nodelock import NodeLocks
+from baton.kube.scheduler.settings import Settings
+from baton.kube.store import Key
+
+LIMITS = {"volcano.sh/vgpu-memory": 1000}
+QUICK = Settings(retry_first_s=0.01, retry_longest_s=0.02, bind_limit_s=2.0, request_limit_s=1.0)
+
+
+class Server:
+    """Answers bind requests by a script, and tells where each pod is."""
+
+    def __init__(self) -> None:
+        self.script: list[Any] = []
+        self.binds: list[dict[str, Any]] = []
+        self.nodes: dict[str, str] = {}
+        self.uids: dict[str, str] = {}
+
+    async def bind(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        self.binds.append(body)
+        answer = self.script.pop(0) if self.script else 201
+        if answer == "lost":
+            self.nodes[body["metadata"]["name"]] = body["target"]["name"]
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
+        if answer == 201:
+            self.nodes[body["metadata"]["name"]] = body["target"]["name"]
+        status = {"code": answer, "reason": "Said", "message": f"answer {answer}"}
+        headers = {"Retry-After": "0"} if answer == 429 else {}
+        return web.json_response(status, status=answer, headers=headers)
+
+    async def read(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        if name not in self.uids:
+            return web.json_response({"code": 404}, status=404)
+        metadata = {"name": name, "namespace": "team", "uid": self.uids[name]}
+        return web.json_response({"metadata": metadata, "spec": {"nodeName": self.nodes.get(name, "")}})
+
+
+class Bench:
+    """A binder with a feed that is filled by hand."""
+
+    def __init__(self, client: Client, server: Server) -> None:
+        self.server = server
+        self.feed = Feed(client, ("volcano",), ("nvshare.com/gpu",), lambda: None)
+        self.recorder = Recorder(client, "test")
+        self.metrics = Metrics()
+        locks = NodeLocks(client, self.feed.nodes, self.feed.pods, "me", lambda: 0.0)
+        self.binder = Binder(client, self.feed, self.recorder, QUICK, self.metrics, locks)
+
+    def pod(self, name: str, uid: str = "u") -> None:
+        containers = [{"name": "main", "resources": {"limits": LIMITS}}]
+        body = {
+            "metadata": {"name": name, "namespace": "team", "uid": uid, "resourceVersion": uid},
+            "spec": {"schedulerName": "volcano", "containers": containers},
+        }
+        self.feed.pods.put(msgspec.convert(body, core.Pod))
+        self.server.uids[name] = uid
+
+    async def bind(self, *names: str) -> list[Event]:
+        """Bind pods to node n and return what the engine is told of it."""
+        self.feed.take()
+        grant = CardGrant("main", CardId("GPU-a"), CardKind.VGPU, 1000, 0)
+        self.binder.submit([Binding(PodKey(f"team/{name}"), NodeName("n"), (grant,)) for name in names])
+        async with asyncio.timeout(20):
+            await self.binder.idle.wait()
+        return [event for event in self.feed.take() if isinstance(event, BindFailed)]
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    server = Server()
+    app = web.Application()
+    app.router.add_post("/api/v1/namespaces/team/pods/{name}/binding", server.bind)
+    app.router.add_get("/api/v1/namespaces/team/pods/{name}", server.read)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    async with Client(Access(server=f"http://{host}:{port}", context="test")) as client:
+        made = Bench(client, server)
+        work = asyncio.create_task(made.binder.run())
+        yield made
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+    await runner.cleanup()
+
+
+async def test_a_bind_names_the_pods_uid_its_node_and_its_cards(bench: Bench) -> None:
+    bench.pod("a", uid="u1")
+    assert await bench.bind("a") == []
+    (body,) = bench.server.binds
+    assert (body["metadata"]["uid"], body["target"]["name"]) == ("u1", "n")
+    assert body["metadata"]["annotations"]["volcano.sh/vgpu-ids-new"] == "GPU-a,NVIDIA,1000,0:"
+
+
+async def test_two_shares_of_a_node_never_have_the_same_time(bench: Bench) -> None:
+    for name in ("a", "b", "c"):
+        bench.pod(name)
+    await bench.bind("a", "b", "c")
+    times = [int(body["metadata"]["annotations"]["volcano.sh/vgpu-time"]) for body in bench.server.binds]
+    assert len(set(times)) == 3
+
+
+@pytest.mark.parametrize("answers", [[429], [500, 503], [409], ["lost"], [429, "lost"]])
+async def test_what_may_pass_is_tried_again(bench: Bench, answers: list[Any]) -> None:
+    """A conflict on a pod that is still free, a busy server, a lost answer: none of them is the end."""
+    bench.pod("a")
+    bench.server.script = list(answers)
+    assert await bench.bind("a") == []
+    assert bench.server.nodes == {"a": "n"}
+
+
+async def test_a_pod_that_somebody_else_bound_is_theirs(bench: Bench) -> None:
+    bench.pod("a")
+    bench.server.nodes["a"] = "elsewhere"
+    bench.server.script = [409]
+    assert await bench.bind("a") == [BindFailed(PodKey("team/a"))]
+    assert len(bench.server.binds) == 1
+
+
+async def test_a_refusal_is_taken_back_and_the_pod_left_alone_for_a_while(bench: Bench) -> None:
+    bench.pod("a")
+    bench.server.script = [403]
+    assert await bench.bind("a") == [BindFailed(PodKey("team/a"))]
+    assert bench.server.nodes == {}
+
+
+async def test_a_server_that_stays_busy_is_given_up_on_and_the_pod_read_back(bench: Bench) -> None:
+    bench.pod("a")
+    bench.server.script = [500] * 1000
+    assert await bench.bind("a") == [BindFailed(PodKey("team/a"))]
+    assert len(bench.server.binds) > 3
+
+
+async def test_nothing_is_sent_for_a_pod_that_is_gone(bench: Bench) -> None:
+    bench.pod("a")
+    bench.feed.pods.remove(Key("team/a"))
+    assert await bench.bind("a") == []
+    assert bench.server.binds == []
