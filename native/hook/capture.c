@@ -8,12 +8,14 @@
 
 #include "driver.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t changed;
 static unsigned excluders;
 static atomic_uint captures;
 
@@ -23,13 +25,27 @@ struct captured {
 };
 static struct captured *streams;
 
-void baton_capture_exclude(void)
+/* A condition that is waited for by the monotonic clock cannot be initialised statically. */
+__attribute__((constructor)) static void init_changed(void)
 {
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+bool baton_capture_exclude(uint64_t patience_us)
+{
+    uint64_t end_us = baton_now_us() + patience_us;
+    struct timespec until = {(time_t)(end_us / 1000000), (long)(end_us % 1000000) * 1000};
     pthread_mutex_lock(&mutex);
-    while (captures)
-        pthread_cond_wait(&changed, &mutex);
-    excluders++;
+    while (captures && pthread_cond_timedwait(&changed, &mutex, &until) != ETIMEDOUT)
+        ;
+    bool excluded = captures == 0;
+    excluders += excluded;
     pthread_mutex_unlock(&mutex);
+    return excluded;
 }
 
 bool baton_capture_try_exclude(void)
@@ -140,7 +156,7 @@ CUresult cuStreamDestroy_v2(CUstream stream)
 void baton_captures_reset_in_child(void)
 {
     pthread_mutex_init(&mutex, NULL);
-    pthread_cond_init(&changed, NULL);
+    init_changed();
     excluders = 0;
     captures = 0;
     streams = NULL;

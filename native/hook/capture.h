@@ -6,8 +6,8 @@
 #include "libbaton.h"
 
 /* Excludes captures until baton_capture_allow: a capture that begins meanwhile waits. The first form waits for those
- * under way, the second refuses. */
-void baton_capture_exclude(void);
+ * under way, and gives up after a while; the second refuses at once. */
+bool baton_capture_exclude(uint64_t patience_us);
 bool baton_capture_try_exclude(void);
 void baton_capture_allow(void);
 

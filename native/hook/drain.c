@@ -6,6 +6,7 @@
 #include "client.h"
 #include "context.h"
 #include "gate.h"
+#include "settings.h"
 
 #include <signal.h>
 #include <sys/prctl.h>
@@ -45,13 +46,24 @@ static bool release_if_idle(struct baton_gpu *gpu, uint64_t activity)
     return released;
 }
 
+/* A thread that captures may have to pass the gate before it can end the capture, so the gate closes only afterwards. But
+ * others wait for the GPU, and a capture is host work that may take any time, or be forgotten. After a while the gate
+ * closes all the same; whoever captures then gets on with its next turn. The driver cannot be asked whether the work behind
+ * the gate is done as long as a stream captures, so it is given some time instead. What runs longer overlaps with
+ * the next holder's: that costs time, nothing else. */
 static void stop_and_wait(struct baton_gpu *gpu)
 {
-    /* A thread that captures may have to pass the gate before it can end the capture: closed only afterwards. */
-    baton_capture_exclude();
+    const struct baton_settings *settings = baton_settings();
+    bool excluded = baton_capture_exclude(settings->capture_wait_us);
     baton_gate_close(gpu);
-    baton_contexts_synchronize(gpu);
-    baton_capture_allow();
+    if (!excluded) {
+        baton_debug("%s: a stream capture lasts longer than BATON_CAPTURE_WAIT; the turn ends without it", gpu->uuid_text);
+        excluded = baton_capture_exclude(2 * settings->window_us);
+    }
+    if (excluded) {
+        baton_contexts_synchronize(gpu);
+        baton_capture_allow();
+    }
 }
 
 static void *drain_main(void *argument)

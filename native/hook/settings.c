@@ -229,9 +229,9 @@ static void print_all(void)
     baton_log("memory limit %llu bytes (0 = none), oversubscription %s, beyond one card %s, reserve %llu bytes",
               (unsigned long long)s->memory_limit_bytes, s->oversubscribe ? "on" : "off",
               s->single_oversubscribe ? "on" : "off", (unsigned long long)s->reserve_bytes);
-    baton_log("on daemon loss %s after %llu ms, idle %llu ms, window %llu ms", loss_names[s->on_loss],
+    baton_log("on daemon loss %s after %llu ms, idle %llu ms, window %llu ms, capture wait %llu ms", loss_names[s->on_loss],
               (unsigned long long)s->daemon_timeout_us / 1000, (unsigned long long)s->idle_us / 1000,
-              (unsigned long long)s->window_us / 1000);
+              (unsigned long long)s->window_us / 1000, (unsigned long long)s->capture_wait_us / 1000);
 }
 
 static void read_all(void)
@@ -245,6 +245,7 @@ static void read_all(void)
     settings.daemon_timeout_us = 30000000;
     settings.idle_us = 5000000;
     settings.window_us = 100000;
+    settings.capture_wait_us = 5000000;
     read_switch("BATON_DEBUG", &settings.debug);
     read_switch("BATON_GANG", &settings.gang);
     read_switch("BATON_OVERSUBSCRIBE", &settings.oversubscribe);
@@ -256,6 +257,7 @@ static void read_all(void)
     read_duration("BATON_DAEMON_TIMEOUT", &settings.daemon_timeout_us, "30s");
     read_duration("BATON_IDLE", &settings.idle_us, "5s");
     read_duration("BATON_WINDOW", &settings.window_us, "100ms");
+    read_duration("BATON_CAPTURE_WAIT", &settings.capture_wait_us, "5s");
     read_text("BATON_TENANT", settings.tenant, sizeof settings.tenant, "no tenant");
     read_text("BATON_RUN_ID", settings.run, sizeof settings.run, "no run");
     strcpy(settings.priority, priorities[read_choice("BATON_PRIORITY", priorities, 3, 1, "low, normal or high")]);

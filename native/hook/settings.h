@@ -19,6 +19,7 @@ struct baton_settings {
     uint64_t daemon_timeout_us;
     uint64_t idle_us;
     uint64_t window_us;
+    uint64_t capture_wait_us;
     char priority[8];
     char tenant[64];
     char run[64];

@@ -43,6 +43,29 @@ def test_a_drop_waits_for_the_end_of_a_capture(workloads: Workloads, daemon: Dae
     assert workloads.record.broken_captures == 0
 
 
+def test_a_capture_that_does_not_end_does_not_keep_the_lock(workloads: Workloads, daemon: Daemon) -> None:
+    """The lock goes back, the capture stays whole, and what its thread still needs of the GPU comes with a later turn."""
+    code = CAPTURE.replace("say('end'", "assert launch(None) == 0\nsay('end'")
+    work = workloads.python(code, BATON_CAPTURE_WAIT="100ms")
+    assert work.stdin is not None
+    assert work.stdout is not None
+    client = daemon.client()
+    client.greet()
+    client.grant()
+    assert work.stdout.readline() == "capturing\n"
+    syncs = workloads.record.syncs
+    client.drop()
+    assert workloads.record.syncs == syncs
+    work.stdin.write("go\n")
+    work.stdin.flush()
+    client.grant()
+    assert work.stdout.readline() == "end 0\n"
+    client.drop()
+    assert workloads.record.syncs > syncs
+    finish(work)
+    assert workloads.record.broken_captures == 0
+
+
 def test_captured_work_needs_no_lock(workloads: Workloads, daemon: Daemon) -> None:
     code = CAPTURE.replace("launch(stream)\ncheck", "check", 1)
     work = workloads.python(code)

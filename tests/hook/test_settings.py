@@ -131,7 +131,15 @@ def test_any_environment_is_survived(
 ) -> None:
     chance = random.Random(seed)
     names = sorted({name for name, *_ in BAD} - {"BATON_SOCKET_DIR", "BATON_DAEMON_TIMEOUT"})
-    names += ["BATON_IDLE", "BATON_WINDOW", "BATON_DEBUG", "BATON_RUN_ID", "BATON_POD_NAME", "BATON_POD_NAMESPACE"]
+    names += [
+        "BATON_CAPTURE_WAIT",
+        "BATON_IDLE",
+        "BATON_WINDOW",
+        "BATON_DEBUG",
+        "BATON_RUN_ID",
+        "BATON_POD_NAME",
+        "BATON_POD_NAMESPACE",
+    ]
     pieces = ["0", "1", "9" * 30, "Gi", "ms", "-", "+", " ", "%s%n", "\n", "\x1b[2J", "é", "=", "true", "x" * 300]
     environment = {name: "".join(chance.choices(pieces, k=chance.randrange(1, 5))) for name in chance.sample(names, 8)}
     for line in errors(workloads, daemon, program("reach"), **environment):

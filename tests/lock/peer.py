@@ -66,10 +66,10 @@ class Peer:
         return Kind(frame.kind), frame
 
     def expect(self, wanted: Kind) -> Frame:
-        """The next frame, which must be of this kind; hints about idleness may come at any time."""
+        """The next frame, which must be of this kind; hints about idleness and a page to count on may come before."""
         while True:
             kind, frame = self.read()
-            if kind is Kind.HELLO and wanted is not Kind.HELLO:
+            if kind in (Kind.HELLO, Kind.ALLOWANCE) and kind is not wanted:
                 continue
             assert kind is wanted, f"got {kind.name}, expected {wanted.name}"
             return frame

@@ -9,8 +9,9 @@ from baton.lock import events as ev
 from baton.lock.config import PRIORITIES, Rule, check_rules
 from baton.lock.control import Done, DropRule, Park, SetCard, SetClient, SetRule
 from baton.lock.core import LockCore
-from baton.lock.events import CardId, Event, Mode
+from baton.lock.events import Event, Mode
 from baton.lock.journal import CardSetting
+from baton.lock.overrides import Overrides, selectors
 from baton.lock.state import Client
 
 _SELECTORS = "an id or its beginning, pid:N, run:ID, pod:NAMESPACE/NAME, tenant:NAME or name:PROGRAM"
@@ -22,7 +23,7 @@ class Commanded(Protocol):
 
     core: LockCore
     rules: list[Rule]
-    by_hand: dict[CardId, CardSetting]
+    by_hand: Overrides
 
     def submit(self, event: Event) -> None:
         """Let an event happen."""
@@ -52,15 +53,17 @@ def carry_out(daemon: Commanded, request: SetCard | SetClient | SetRule | DropRu
         case SetRule(rule):
             if problems := check_rules((rule,)):
                 raise UsageError("; ".join(problems))
-            daemon.rules[:] = [rule, *(r for r in daemon.rules if _selectors(r) != _selectors(rule))]
+            daemon.rules[:] = [rule, *(r for r in daemon.rules if selectors(r) != selectors(rule))]
+            daemon.by_hand.set_rule(rule)
             changed = _reapply(daemon, rule)
         case DropRule(rule):
-            kept = [r for r in daemon.rules if _selectors(r) != _selectors(rule)]
+            kept = [r for r in daemon.rules if selectors(r) != selectors(rule)]
             if len(kept) == len(daemon.rules):
                 raise BatonError(
                     "there is no rule with these selectors; `baton lock status -o json` shows what is in force"
                 )
             daemon.rules[:] = kept
+            daemon.by_hand.drop_rule(rule)
             changed = _reapply(daemon, rule)
     daemon.save()
     return Done(changed)
@@ -144,11 +147,8 @@ def _set_client(daemon: Commanded, request: SetClient) -> list[str]:
         if request.memory_bytes is not None:
             terms = msgspec.structs.replace(terms, memory_bytes=request.memory_bytes)
         daemon.submit(ev.TermsSet(client.id, terms))
+        daemon.by_hand.set_terms(client.id, terms)
     return [f"{client.id:016x}" for client in found]
-
-
-def _selectors(rule: Rule) -> tuple[str, str, str, str, int | None]:
-    return (rule.tenant, rule.namespace, rule.pod, rule.pod_uid, rule.uid)
 
 
 def _reapply(daemon: Commanded, rule: Rule) -> list[str]:

@@ -37,6 +37,7 @@ from baton.lock.journal import (
     SnapshotFile,
     TenantRecord,
 )
+from baton.lock.overrides import Overrides
 from baton.lock.paths import Paths
 from baton.lock.peers import Peer, Rights
 from baton.lock.server import Listener, workload_listener
@@ -80,7 +81,7 @@ class LockDaemon:
         self.rules: list[Rule] = list(config.rules)
         self.telemetry: Telemetry = telemetry or NoTelemetry()
         self.inventory: list[CardId] = []
-        self.by_hand: dict[CardId, CardSetting] = {}
+        self.by_hand = Overrides()
         self.parked: set[ClientId] = set()
         self.events_handled = 0
         self.metrics_port = metrics_port
@@ -102,6 +103,7 @@ class LockDaemon:
         self._timer: asyncio.TimerHandle | None = None
         self._armed_s = 0.0
         self._dirty = False
+        self._all_back = False
         self._lock_fd = -1
         self._tasks: list[asyncio.Task[None]] = []
         self.stopping = asyncio.Event()
@@ -240,6 +242,8 @@ class LockDaemon:
         elif type(event) is ev.Resumed and event.previous in self.parked:
             self.parked.discard(event.previous)
             self._queue.append(ev.Parked(event.client, True))
+        if type(event) is ev.Resumed and (terms := self.by_hand.inherit_terms(event.previous, event.client)):
+            self._queue.append(ev.TermsSet(event.client, terms))
         self._dirty = True
 
     def _carry_out(self, instruction: Instruction) -> None:
@@ -338,6 +342,8 @@ class LockDaemon:
             self.submit(ev.Recalled(ClientId(0), card, 0, True, left_s))
 
     def _restore(self, snapshot: Snapshot) -> None:
+        self.by_hand = Overrides.restore(snapshot)
+        self.rules = self.by_hand.before(self.config.rules)
         for setting in snapshot.cards:
             self.apply_setting(setting)
         for account in snapshot.accounts:
@@ -350,7 +356,7 @@ class LockDaemon:
     def apply_setting(self, setting: CardSetting) -> None:
         """Set by hand what is kept over restarts."""
         card = CardId(setting.card)
-        self.by_hand[card] = setting
+        self.by_hand.cards[card] = setting
         self.submit(ev.CardAdded(card))
         self.submit(ev.ModeSet(ev.Mode(setting.mode), card))
         self.submit(ev.QuantumSet(setting.quantum_s, card))
@@ -372,7 +378,10 @@ class LockDaemon:
         ]  # fmt: skip
         accounts += [self._unclaimed[client] for client in self.core.recalled]
         parked = [int(client.id) for client in self.core.clients.values() if client.parked]
-        self._snapshots.write(Snapshot(list(self.by_hand.values()), accounts, tenants, parked))
+        by_hand = self.by_hand
+        self._snapshots.write(
+            Snapshot(list(by_hand.cards.values()), accounts, tenants, parked, by_hand.rules, by_hand.records())
+        )
 
     def _close_accounts(self) -> None:
         """Whoever has not come back by now will not; what it received stays with its tenant."""
@@ -380,11 +389,15 @@ class LockDaemon:
             self.core.departed.setdefault(self._unclaimed[client].tenant, Ledger()).add(ledger)
         self.core.recalled.clear()
         self._unclaimed.clear()
+        for rule in self.by_hand.forget_pods({client.pod_uid for client in self.core.clients.values()}):
+            self.rules.remove(rule)
+            log.info("rule forgotten: nobody of its pod came back", pod_uid=rule.pod_uid)
+        self._all_back = True
 
     async def _keep_snapshots(self) -> None:
         while True:
             await asyncio.sleep(_SNAPSHOT_EVERY_S)
-            if self._unclaimed and self.now_s() > self._started_s + _CLAIM_WITHIN_S:
+            if not self._all_back and self.now_s() > self._started_s + _CLAIM_WITHIN_S:
                 self._close_accounts()
             if self._dirty:
                 self.save()

@@ -18,6 +18,9 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from baton.lock.config import Rule
+from baton.lock.events import Terms
+
 log = structlog.get_logger()
 
 SLOT_BYTES = 32 * 1024
@@ -76,6 +79,13 @@ class CardSetting(msgspec.Struct, frozen=True):
     on: bool
 
 
+class TermsRecord(msgspec.Struct, frozen=True):
+    """What was set by hand for a client."""
+
+    client: int
+    terms: Terms
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """Everything that may be a second old."""
 
@@ -83,6 +93,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     accounts: list[AccountRecord] = []
     tenants: list[TenantRecord] = []
     parked: list[int] = []
+    rules: list[Rule] = []
+    terms: list[TermsRecord] = []
 
 
 class HolderJournal:
