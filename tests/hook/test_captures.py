@@ -44,7 +44,7 @@ def test_a_drop_waits_for_the_end_of_a_capture(workloads: Workloads, daemon: Dae
 
 
 def test_a_capture_that_does_not_end_does_not_keep_the_lock(workloads: Workloads, daemon: Daemon) -> None:
-    """The lock goes back, the capture stays whole, and what its thread still needs of the GPU comes with a later turn."""
+    """The lock goes back and the capture stays whole; its thread goes on with the next turn."""
     code = CAPTURE.replace("say('end'", "assert launch(None) == 0\nsay('end'")
     work = workloads.python(code, BATON_CAPTURE_WAIT="100ms")
     assert work.stdin is not None

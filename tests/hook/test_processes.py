@@ -12,6 +12,8 @@ from baton.lock import wire
 from baton.lock.wire import Kind
 from tests.hook.conftest import Workloads, compile_c, finish
 from tests.hook.daemon import Daemon
+from tests.lock.clocks import JUMPS, Clock
+from tests.lock.clocks import clock as clock  # the fixture
 
 
 def nobody_came(daemon: Daemon) -> bool:
@@ -214,4 +216,24 @@ os.waitpid(child, 0)
     child.grant()
     assert work.stdout.readline() == "child 0\n"
     child.drop()
+    finish(work)
+
+
+def test_a_hooked_program_is_not_disturbed_by_a_jump(clock: Clock, workloads: Workloads, daemon: Daemon) -> None:
+    """Waiting, throttling and giving back go on, whatever the time of day is."""
+    code = "use(); stream = new_stream()\nwhile not told(): [launch(stream) for _ in range(50)]; say('launched')"
+    jumping = {"LD_PRELOAD": f"{clock.library}:{workloads.hook}", "JUMP_FILE": str(clock.file)}
+    work = workloads.python(code, PROBE_KERNEL_US="200", BATON_WINDOW="5ms", **jumping)
+    assert work.stdin is not None
+    assert work.stdout is not None
+    client = daemon.client()
+    client.greet()
+    for by_s in JUMPS:
+        clock.jump(by_s)
+        work.stdin.write("\n")
+        work.stdin.flush()
+        client.grant()
+        assert work.stdout.readline() == "launched\n"
+        client.drop()
+    work.stdin.write("end\n")
     finish(work)

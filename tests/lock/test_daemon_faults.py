@@ -324,16 +324,6 @@ def test_a_second_daemon_is_refused_in_one_sentence(tmp_path: Path) -> None:
         assert f"another lock daemon (pid {nursery.pid})" in done.stderr
 
 
-def test_wall_clock_is_never_read() -> None:
-    """Clock jumps cannot matter: nothing in the lock asks for the time of day."""
-    import baton.lock
-
-    for source in Path(baton.lock.__file__).parent.glob("*.py"):
-        text = source.read_text()
-        assert "time.time(" not in text, source
-        assert "datetime" not in text, source
-
-
 def test_accounts_survive_a_restart(tmp_path: Path, workload: Starter) -> None:
     with Nursery(tmp_path) as nursery:
         nursery.start(FAST)
