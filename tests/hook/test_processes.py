@@ -226,14 +226,18 @@ def test_a_hooked_program_is_not_disturbed_by_a_jump(clock: Clock, workloads: Wo
     work = workloads.python(code, PROBE_KERNEL_US="200", BATON_WINDOW="5ms", **jumping)
     assert work.stdin is not None
     assert work.stdout is not None
+    work.stdin.write("\n")
+    work.stdin.flush()
     client = daemon.client()
     client.greet()
     for by_s in JUMPS:
         clock.jump(by_s)
-        work.stdin.write("\n")
-        work.stdin.flush()
         client.grant()
         assert work.stdout.readline() == "launched\n"
         client.drop()
+        work.stdin.write("\n")
+        work.stdin.flush()
+    client.grant()
+    assert work.stdout.readline() == "launched\n"
     work.stdin.write("end\n")
     finish(work)
