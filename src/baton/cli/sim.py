@@ -1,9 +1,13 @@
 """`baton sim`: what a policy would have done, with numbers and pictures."""
 
+import functools
+import inspect
 import os
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
 import typer
@@ -21,10 +25,6 @@ TraceArgument = Annotated[
     Path | None,
     typer.Argument(help="Job trace: openb, Philly, Muri, Tiresias or our own CSV or JSON lines. None: a made-up one."),
 ]
-NodesOption = Annotated[Path | None, typer.Option("--nodes", help="Node list: openb, or our own CSV or JSON lines.")]
-StateOption = Annotated[
-    Path | None, typer.Option("--state", help="Recorded cluster state (engine events as JSON lines) to run on top of.")
-]
 GpusOption = Annotated[
     int, typer.Option("--gpus", min=1, help="Cards of a uniform cluster, when no node list is given.")
 ]
@@ -36,20 +36,6 @@ LoadOption = Annotated[float, typer.Option("--load", help="Demand of a made-up t
 FractionsOption = Annotated[
     float, typer.Option("--fractions", help="Part of one-card jobs that want a share of a card.")
 ]
-RestartOption = Annotated[float, typer.Option("--restart-s", min=0, help="Card time a stopped job pays to go on.")]
-CheckpointOption = Annotated[float, typer.Option("--checkpoint-s", min=0, help="How often jobs save their progress.")]
-CycleOption = Annotated[float, typer.Option("--cycle-s", min=0, help="Least time between two decisions.")]
-SlotsOption = Annotated[int, typer.Option("--slots", min=1, help="Jobs that share one card in time.")]
-QuantumOption = Annotated[float, typer.Option("--quantum-s", min=0.1, help="Turn of a job where " + _LOCK + ".")]
-NoLockOption = Annotated[bool, typer.Option("--no-lock", help="Oversubscribed cards thrash instead of taking turns.")]
-MtbfOption = Annotated[
-    float, typer.Option("--node-mtbf-h", min=0, help="Mean hours between failures of a node; 0: none.")
-]
-RepairOption = Annotated[float, typer.Option("--node-repair-h", min=0.01, help="Hours until a failed node is back.")]
-QueuesOption = Annotated[bool, typer.Option("--queues", help="Use the trace's queues, not one for all jobs.")]
-VisibleOption = Annotated[
-    int, typer.Option("--visible", min=0, help="Waiting jobs of one shape that the engine looks at; 0: all.")
-]
 HtmlOption = Annotated[Path | None, typer.Option("--html", help="Write a report with plots to this file.")]
 ProcessesOption = Annotated[
     int | None, typer.Option("--processes", "-j", min=1, help="Runs at a time; default: cores.")
@@ -58,38 +44,86 @@ SeedOption = Annotated[int, typer.Option("--seed", help="Seed of everything rand
 SeedsOption = Annotated[int, typer.Option("--seeds", min=1, help="Repeat with this many seeds, from --seed on.")]
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What `run` and `compare` have in common: cluster, trace, behaviour and output."""
+
+    nodes: Annotated[Path | None, typer.Option("--nodes", help="Node list: openb, or our own CSV or JSON lines.")] = (
+        None
+    )
+    state: Annotated[
+        Path | None,
+        typer.Option("--state", help="Recorded cluster state (engine events as JSON lines) to run on top of."),
+    ] = None
+    gpus: GpusOption = 64
+    cards_per_node: PerNodeOption = 8
+    jobs: JobsOption = None
+    load: LoadOption = 1.0
+    fractions: FractionsOption = 0.0
+    seed: SeedOption = 42
+    restart_s: Annotated[float, typer.Option("--restart-s", min=0, help="Card time a stopped job pays to go on.")] = (
+        60.0
+    )
+    checkpoint_s: Annotated[
+        float, typer.Option("--checkpoint-s", min=0, help="How often jobs save their progress.")
+    ] = 1800.0
+    cycle_s: Annotated[float, typer.Option("--cycle-s", min=0, help="Least time between two decisions.")] = 0.0
+    slots: Annotated[int, typer.Option("--slots", min=1, help="Jobs that share one card in time.")] = 1
+    quantum_s: Annotated[float, typer.Option("--quantum-s", min=0.1, help="Turn of a job where " + _LOCK + ".")] = 30.0
+    no_lock: Annotated[bool, typer.Option("--no-lock", help="Oversubscribed cards thrash instead of taking turns.")] = (
+        False
+    )
+    node_mtbf_h: Annotated[
+        float, typer.Option("--node-mtbf-h", min=0, help="Mean hours between failures of a node; 0: none.")
+    ] = 0.0
+    node_repair_h: Annotated[
+        float, typer.Option("--node-repair-h", min=0.01, help="Hours until a failed node is back.")
+    ] = 1.0
+    queues: Annotated[bool, typer.Option("--queues", help="Use the trace's queues, not one for all jobs.")] = False
+    visible: Annotated[
+        int, typer.Option("--visible", min=0, help="Waiting jobs of one shape that the engine looks at; 0: all.")
+    ] = 8
+    html: HtmlOption = None
+    output: FormatOption = Format.TABLE
+    quiet: QuietOption = False
+
+
+def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with an option for every field of `RunOptions`, which it gets as its argument `options`."""
+    hints = get_type_hints(RunOptions, include_extras=True)
+    own = [item for item in inspect.signature(command).parameters.values() if item.name != "options"]
+    shared = [
+        inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=item.default, annotation=hints[item.name])
+        for item in fields(RunOptions)
+    ]
+
+    @functools.wraps(command)
+    def called(**given: Any) -> None:
+        options = RunOptions(**{item.name: given.pop(item.name) for item in fields(RunOptions)})
+        command(**given, options=options)
+
+    parameters = [*(item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in own), *shared]
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {item.name: item.annotation for item in parameters}
+    return called
+
+
 @app.command()
+@with_run_options
 def run(
+    *,
     trace: TraceArgument = None,
     policy: Annotated[str, typer.Option("--policy", "-p", help="A policy's name, or a configuration file.")] = "fifo",
-    nodes: NodesOption = None,
-    state: StateOption = None,
-    gpus: GpusOption = 64,
-    cards_per_node: PerNodeOption = 8,
-    jobs: JobsOption = None,
-    load: LoadOption = 1.0,
-    fractions: FractionsOption = 0.0,
-    seed: SeedOption = 42,
-    restart_s: RestartOption = 60.0,
-    checkpoint_s: CheckpointOption = 1800.0,
-    cycle_s: CycleOption = 0.0,
-    slots: SlotsOption = 1,
-    quantum_s: QuantumOption = 30.0,
-    no_lock: NoLockOption = False,
-    node_mtbf_h: MtbfOption = 0.0,
-    node_repair_h: RepairOption = 1.0,
-    queues: QueuesOption = False,
-    visible: VisibleOption = 8,
-    html: HtmlOption = None,
-    output: FormatOption = Format.TABLE,
-    quiet: QuietOption = False,
+    options: RunOptions,
 ) -> None:
     """Replay a trace under one policy."""
-    _compare(locals(), [policy], seeds=1, processes=1)
+    _compare(trace, [policy], options, seeds=1, processes=1)
 
 
 @app.command()
+@with_run_options
 def compare(
+    *,
     trace: TraceArgument = None,
     policies: Annotated[
         list[str] | None,
@@ -97,27 +131,7 @@ def compare(
     ] = None,
     seeds: SeedsOption = 1,
     processes: ProcessesOption = None,
-    nodes: NodesOption = None,
-    state: StateOption = None,
-    gpus: GpusOption = 64,
-    cards_per_node: PerNodeOption = 8,
-    jobs: JobsOption = None,
-    load: LoadOption = 1.0,
-    fractions: FractionsOption = 0.0,
-    seed: SeedOption = 42,
-    restart_s: RestartOption = 60.0,
-    checkpoint_s: CheckpointOption = 1800.0,
-    cycle_s: CycleOption = 0.0,
-    slots: SlotsOption = 1,
-    quantum_s: QuantumOption = 30.0,
-    no_lock: NoLockOption = False,
-    node_mtbf_h: MtbfOption = 0.0,
-    node_repair_h: RepairOption = 1.0,
-    queues: QueuesOption = False,
-    visible: VisibleOption = 8,
-    html: HtmlOption = None,
-    output: FormatOption = Format.TABLE,
-    quiet: QuietOption = False,
+    options: RunOptions,
 ) -> None:
     """Replay a trace under several policies, over several seeds, on all cores.
 
@@ -125,10 +139,12 @@ def compare(
     """
     from baton.sim.policies import POLICIES
 
-    _compare(locals(), policies or list(POLICIES), seeds=seeds, processes=processes)
+    _compare(trace, policies or list(POLICIES), options, seeds=seeds, processes=processes)
 
 
-def _compare(options: dict[str, Any], policies: list[str], *, seeds: int, processes: int | None) -> None:
+def _compare(
+    trace: Path | None, policies: list[str], options: RunOptions, *, seeds: int, processes: int | None
+) -> None:
     from baton.sim.parallel import in_parallel
     from baton.sim.policies import named_policy
     from baton.sim.replay import Settings
@@ -137,52 +153,51 @@ def _compare(options: dict[str, Any], policies: list[str], *, seeds: int, proces
     from baton.sim.study import Study, simulate
     from baton.sim.synthetic import SyntheticSettings
 
-    _check_writable(options["html"])
-    quiet = options["quiet"]
+    _check_writable(options.html)
     chosen = [named_policy(name) for name in dict.fromkeys(policies)]
-    if options["queues"]:
+    if options.queues:
         chosen = [msgspec.structs.replace(policy, trace_queues=True) for policy in chosen]
     settings = Settings(
-        restart_s=options["restart_s"],
-        checkpoint_s=options["checkpoint_s"],
-        cycle_s=options["cycle_s"],
-        visible_per_shape=options["visible"],
-        slots_per_card=options["slots"],
-        enforce_memory=options["slots"] == 1,
-        sharing=SharingModel(lock=not options["no_lock"], quantum_s=options["quantum_s"]),
-        node_mtbf_s=options["node_mtbf_h"] * 3600,
-        node_repair_s=options["node_repair_h"] * 3600,
+        restart_s=options.restart_s,
+        checkpoint_s=options.checkpoint_s,
+        cycle_s=options.cycle_s,
+        visible_per_shape=options.visible,
+        slots_per_card=options.slots,
+        enforce_memory=options.slots == 1,
+        sharing=SharingModel(lock=not options.no_lock, quantum_s=options.quantum_s),
+        node_mtbf_s=options.node_mtbf_h * 3600,
+        node_repair_s=options.node_repair_h * 3600,
     )
     made_up = SyntheticSettings(
-        jobs=options["jobs"] or _JOBS,
-        gpus=options["gpus"],
-        load=options["load"],
-        fractions=options["fractions"],
-        cards_per_node=options["cards_per_node"],
+        jobs=options.jobs or _JOBS,
+        gpus=options.gpus,
+        load=options.load,
+        fractions=options.fractions,
+        cards_per_node=options.cards_per_node,
     )
     study = Study.read(
-        trace=options["trace"],
-        nodes=options["nodes"],
-        state=options["state"],
-        first_jobs=options["jobs"],
-        gpus=options["gpus"],
-        cards_per_node=options["cards_per_node"],
+        trace=trace,
+        nodes=options.nodes,
+        state=options.state,
+        first_jobs=options.jobs,
+        gpus=options.gpus,
+        cards_per_node=options.cards_per_node,
         made_up=made_up,
         settings=settings,
     )
     for sentence in study.remarks:
-        note(sentence, quiet=quiet)
-    tasks = [(policy, options["seed"] + offset) for policy in chosen for offset in range(seeds)]
-    with progress_bar("runs", quiet=quiet) as progress:
+        note(sentence, quiet=options.quiet)
+    tasks = [(policy, options.seed + offset) for policy in chosen for offset in range(seeds)]
+    with progress_bar("runs", quiet=options.quiet) as progress:
         if len(tasks) == 1:
             summaries = [simulate(study, tasks[0], progress)]
         else:
             summaries = in_parallel(simulate, study, tasks, processes=processes, progress=progress)
-    if options["html"] is not None:
-        options["html"].write_text(run_report(summaries, study.described()), encoding="utf-8")
-        note(f"report: {options['html']}", quiet=quiet)
-    if options["output"] is not Format.TABLE:
-        write_data(summaries, options["output"])
+    if options.html is not None:
+        options.html.write_text(run_report(summaries, study.described()), encoding="utf-8")
+        note(f"report: {options.html}", quiet=options.quiet)
+    if options.output is not Format.TABLE:
+        write_data(summaries, options.output)
         return
     write_table(RUN_COLUMNS, [run_row(summary) for summary in summaries])
     for summary in summaries:
@@ -192,7 +207,7 @@ def _compare(options: dict[str, Any], policies: list[str], *, seeds: int, proces
         ):
             if names:
                 shown = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
-                note(f"{summary.policy}: {len(names):,} jobs {why}: {shown}", quiet=quiet)
+                note(f"{summary.policy}: {len(names):,} jobs {why}: {shown}", quiet=options.quiet)
 
 
 @app.command()
