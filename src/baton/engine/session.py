@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from baton.engine.cards import NOTHING, Assignment
+from baton.engine.card_choice import NOTHING, Assignment
 from baton.engine.columns import BOTH, FUTURE, Array, Floats
 from baton.engine.framework import Framework
 from baton.engine.jobs import Job, QueueShare, Status, Task

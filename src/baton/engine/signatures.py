@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from baton.engine.cards import Assignment
+from baton.engine.card_choice import Assignment
 from baton.engine.columns import FUTURE, NOW, Array, Floats, Rows
 from baton.engine.jobs import Task
 from baton.engine.nodes import NodeView

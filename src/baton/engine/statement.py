@@ -6,9 +6,10 @@ log. Discarding restores the state exactly, cards included.
 
 from typing import TYPE_CHECKING
 
-from baton.engine.cards import Assignment
+from baton.engine.card_choice import Assignment
 from baton.engine.jobs import Status, Task
-from baton.engine.state import Checkpoint, pod_status
+from baton.engine.moves import Checkpoint
+from baton.engine.state import pod_status
 
 if TYPE_CHECKING:
     from baton.engine.session import Placement, Session

@@ -2,7 +2,7 @@
 
 import pytest
 
-from baton.engine import state as state_module
+from baton.engine import moves as moves_module
 from baton.engine.events import PodChanged, PodRemoved
 from baton.engine.objects import AffinityTerm, LabelSelector, PodKey
 from tests.engine.clusters import Cluster, node, pod, spec
@@ -11,7 +11,7 @@ HOST = "kubernetes.io/hostname"
 
 
 def test_specs_and_affinity_terms_of_removed_pods_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_module, "FORGET_FROM", 50)
+    monkeypatch.setattr(moves_module, "FORGET_FROM", 50)
     cluster = Cluster(nodes=[node("a", pods=9999)])
     for number in range(300):
         own = LabelSelector((("job", f"j{number}"),))

@@ -37,8 +37,9 @@ class EasyBackfillArguments(msgspec.Struct, frozen=True):
     """How long a task without an expected duration is thought to run."""
     min_wait_s: float = msgspec.field(default=0.0, name="easy-backfill.min-wait")
     """0: the first blocked job reserves. Else: the job that has waited longest, if this long, goes first and may."""
-    firm_after_s: float = msgspec.field(default=7 * 86_400.0, name="easy-backfill.firm-after")
-    """After this wait a reservation no longer gives way to tasks that run longer than expected."""
+    firm_after_s: float = msgspec.field(default=30 * 86_400.0, name="easy-backfill.firm-after")
+    """After this wait a reservation no longer gives way to tasks that run longer than expected. It is a last resort: in
+    a cluster with more demand than cards, where everybody waits longer than this, it comes close to strict order."""
 
 
 class Reservation(NamedTuple):
