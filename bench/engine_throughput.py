@@ -263,6 +263,19 @@ def explain_ms(nodes: int) -> float:
     return cpu_s(lambda: engine.explain(GroupKey("bench/big000000"), 1.0))[0] * 1000
 
 
+def backlog_ms(conf: str, pods: int = 20_000) -> float:
+    """A cycle in which nothing can start: every card of 1,000 nodes is held, jobs of 20 kinds wait; with verdicts."""
+    engine = cluster(1_000, conf)
+    fill(engine, 1_000, priority=1)
+    kinds = [spec(CardRequest(kind=CardKind.WHOLE, count=1 + at % 8), cpu=1000 + at) for at in range(20)]
+    engine.apply(jobs(kinds, pods, 1, "w"))
+    engine.schedule(0.0)
+    took, plan = cpu_s(lambda: engine.schedule(1.0))
+    assert isinstance(plan, Plan)
+    assert len(plan.verdicts) == pods
+    return took * 1000
+
+
 def memory_mib(nodes: int = 5_000, pods: int = 150_000) -> float:
     """Growth of the resident set with a full cluster of small running pods."""
     before = _resident_mib()
@@ -313,4 +326,6 @@ def run() -> None:
     print(f"explanation on demand on 5,000 full nodes                         {explain_ms(5_000):6.1f} ms")
     one, eight = preemption_ms(1), preemption_ms(8)
     print(f"preemption plan among 4,000 running tasks: 1 card / 8 cards       {one:6.1f} / {eight:.1f} ms")
+    plain, evicting = backlog_ms("simple"), backlog_ms(PREEMPT)
+    print(f"cycle with 20,000 pods that fit nowhere: simple / with preemption  {plain:6.0f} / {evicting:.0f} ms")
     print(f"memory for 5,000 nodes and 150,000 pods                           {memory_mib():6.0f} MiB")

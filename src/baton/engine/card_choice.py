@@ -60,6 +60,7 @@ class RowCards:
         self.kinds: list[int] = ledger.kinds[:, row].tolist()
         self.fixed: list[bool] | None = ledger.fixed[:, row].tolist() if ledger.any_fixed else None
         self.numa: list[int] | None = ledger.numa[:, row].tolist() if ledger.any_numa else None
+        self._bandwidths = (lambda: ledger.bandwidths(row)) if ledger.links else None
         self.order = order
         self.allowed = allowed
         self.scores = scores
@@ -67,7 +68,7 @@ class RowCards:
     def assign_repeatedly(self, plan: CardPlan, steps: int) -> list[Assignment]:
         """One assignment after the other, each taken before the next, until there is no room or `steps` are found."""
         demand = plan.demands[0]
-        near = self.numa is not None and demand.cards > 1
+        near = (self.numa is not None or self._bandwidths is not None) and demand.cards > 1
         if len(plan.demands) == 1 and demand.init is None and demand.exclusive and not near:
             # Empty cards stay as they are until taken, so their order holds for all steps.
             ordered = self._candidates(demand, {}, ())
@@ -154,17 +155,41 @@ class RowCards:
         if demand.cards == 1 and not preferred:
             return [min(fitting, key=self._rank)] if len(fitting) > 1 else fitting
         ordered = self._ordered(fitting, preferred)
-        return (self._near_each_other(demand, ordered) or ordered)[: demand.cards]
+        return list(self._near_each_other(demand, ordered) or ordered)[: demand.cards]
 
-    def _near_each_other(self, demand: Demand, ordered: Sequence[int]) -> list[int] | None:
+    def _near_each_other(self, demand: Demand, ordered: Sequence[int]) -> Sequence[int] | None:
+        """Cards of one NUMA node where one has enough of them, and of these the ones with the fastest links."""
+        if demand.cards < 2:
+            return None
+        pool = self._on_one_numa_node(demand, ordered)
+        if self._bandwidths is not None and len(pool or ordered) > demand.cards:
+            return self._best_linked(demand.cards, pool or ordered, self._bandwidths())
+        return pool
+
+    def _on_one_numa_node(self, demand: Demand, ordered: Sequence[int]) -> list[int] | None:
         """The cards of the NUMA node that has enough of them with the fewest to spare."""
-        if self.numa is None or demand.cards < 2:
+        if self.numa is None:
             return None
         by_numa: dict[int, list[int]] = {}
         for position in ordered:
             by_numa.setdefault(self.numa[position], []).append(position)
         enough = [(len(group), numa) for numa, group in by_numa.items() if numa >= 0 and len(group) >= demand.cards]
         return by_numa[min(enough)[1]] if enough else None
+
+    @staticmethod
+    def _best_linked(number: int, pool: Sequence[int], bandwidths: Sequence[Sequence[int]]) -> list[int]:
+        """From each card on, the next best connected one is added; of these sets the best, the first among equals."""
+
+        def grown(first: int) -> tuple[int, list[int]]:
+            chosen, total = [first], 0
+            while len(chosen) < number:
+                gains = [(sum(bandwidths[item][held] for held in chosen), item) for item in pool if item not in chosen]
+                gain, best = max(gains, key=lambda entry: entry[0])
+                chosen.append(best)
+                total += gain
+            return total, chosen
+
+        return max((grown(first) for first in pool), key=lambda entry: entry[0])[1]
 
     def _candidates(self, demand: Demand, own: Mapping[int, Sequence[int]], preferred: tuple[int, ...]) -> list[int]:
         """Cards with room, best first. `own` is what other containers of the pod take in the same phase."""

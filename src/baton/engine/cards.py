@@ -77,6 +77,8 @@ class CardLedger(Columns):
         self.any_numa = False
         self.load: npt.NDArray[np.float32] = np.zeros((4, 1, 0), dtype=np.float32)
         self.any_fixed = False
+        self.links: dict[int, dict[CardId, int]] = {}
+        """Of cards that have any, by the card's number: bandwidth class to other cards."""
         self.models: list[str] = [""]
         self._model_of: dict[str, int] = {"": 0}
         self.modes: list[str] = [""]
@@ -114,6 +116,10 @@ class CardLedger(Columns):
             self.number[position, row] = self._number(card.id)
             self.numa[position, row] = card.numa
             self.any_numa = self.any_numa or card.numa >= 0
+            if card.links:
+                self.links[self._number(card.id)] = dict(card.links)
+            else:
+                self.links.pop(self._number(card.id), None)
             self.load[:, position, row] = (
                 card.utilisation_percent,
                 card.memory_used_percent,
@@ -271,7 +277,18 @@ class CardLedger(Columns):
             parts.append(self.fixed[:, row])
         if self.any_numa:
             parts.append(self.numa[:, row])
+        if self.links:
+            parts.append(np.array(self.bandwidths(row)))
         return b"".join(part.tobytes() for part in parts)
+
+    def bandwidths(self, row: int) -> list[list[int]]:
+        """The class of the link between each two cards of the row, the better of what the two say; 0 for none."""
+        numbers: list[int] = self.number[:, row].tolist()
+        known = [self.links.get(number, {}) for number in numbers]
+        return [
+            [max(mine.get(self.ids[there], 0), known[at].get(self.ids[here], 0)) for at, there in enumerate(numbers)]
+            for mine, here in zip(known, numbers, strict=True)
+        ]
 
     def assignment_of(self, row: int, grants: Iterable[CardGrant], plan: CardPlan) -> Assignment:
         """Rebuild what a running pod holds from the grants it was bound with; cards that are gone are skipped."""

@@ -138,3 +138,24 @@ def test_cards_of_one_pod_are_on_one_numa_node_where_possible() -> None:
     assert outcome.cards == {"p0": ["0@0", "2@0"], "p1": ["1@1", "3@1"], "p2": ["4@1", "5@1"]}
     wide = Cluster(nodes=[node("a", card_list=cards)], pods=[pod("w", spec(ask=[whole(6)]))]).run()
     assert len(wide.cards["w"]) == 6, "more than one side has is given from both"
+
+
+def test_cards_of_one_pod_have_the_fastest_links_between_them() -> None:
+    """Four cards in a row, paired by NVLink as 0-3 and 1-2; the slots of each take several pods."""
+    pairs = {0: 3, 3: 0, 1: 2, 2: 1}
+    cards = tuple(
+        Card(id=CardId(str(at)), memory_mib=1000, links=((CardId(str(mate)), 2),)) for at, mate in pairs.items()
+    )
+    nodes = [node("a", card_list=tuple(sorted(cards, key=lambda card: card.id)))]
+    outcome = Cluster(nodes=nodes, pods=[pod(f"p{at}", spec(ask=[whole(2)])) for at in range(2)]).run()
+    assert sorted(sorted(granted) for granted in outcome.cards.values()) == [["0", "3"], ["1", "2"]]
+
+
+def test_links_decide_inside_a_numa_node() -> None:
+    sides = {"0": 0, "1": 0, "2": 0, "3": 1}
+    cards = tuple(
+        Card(id=CardId(name), memory_mib=1000, numa=side, links=((CardId("2"), 3),) if name == "1" else ())
+        for name, side in sides.items()
+    )
+    outcome = Cluster(nodes=[node("a", card_list=cards)], pods=[pod("p", spec(ask=[whole(2)]))]).run()
+    assert sorted(outcome.cards["p"]) == ["1", "2"]
