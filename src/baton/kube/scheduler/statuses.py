@@ -15,7 +15,7 @@ import msgspec
 
 from baton.engine.engine import Engine
 from baton.engine.jobs import FINISHED, READY, Job, Status
-from baton.engine.objects import GroupKey, GroupPhase, NodeName, PodKey, QueueName
+from baton.engine.objects import GroupKey, GroupPhase, NodeName, PodKey, QueueName, QueueState
 from baton.engine.plan import Plan
 from baton.engine.verdicts import Cause, Verdict
 from baton.kube import core, volcano
@@ -256,19 +256,25 @@ class Statuses:
             return
         amounts = self._engine.state.resources.amounts(share.allocated)
         wanted = {resource: text_of(resource, amount) for resource, amount in sorted(amounts)}
-        if {key: str(value) for key, value in queue.status.allocated.items()} == wanted:
+        change: dict[str, Any] = {}
+        if {key: str(value) for key, value in queue.status.allocated.items()} != wanted:
+            gone = dict.fromkeys(queue.status.allocated.keys() - wanted.keys())
+            change["allocated"] = {**wanted, **gone}
+        if not queue.status.state:
+            change["state"] = QueueState.OPEN.value  # a queue that nobody has closed is open, also without a controller
+        if not change:
             return
-        gone = dict.fromkeys(queue.status.allocated.keys() - wanted.keys())
         try:
-            await self._client.patch(
-                volcano.QUEUES, name, {"status": {"allocated": {**wanted, **gone}}}, subresource="status"
-            )
+            await self._client.patch(volcano.QUEUES, name, {"status": change}, subresource="status")
         except NotFoundError:
             return
 
 
 def phase_of(job: Job) -> GroupPhase:
-    """The job's phase; the engine looks only at jobs with waiting tasks, so their end is seen here."""
+    """The job's phase. The engine looks only at jobs with waiting tasks: the end of one, and one that lost all its pods
+    and has to be admitted anew, are seen here."""
+    if job.phase is GroupPhase.RUNNING and not job.tasks and job.min_member:
+        return GroupPhase.PENDING
     finished = sum(job.counts[status] for status in FINISHED)
     if job.phase is GroupPhase.RUNNING and job.tasks and finished == len(job.tasks):
         return GroupPhase.COMPLETED
