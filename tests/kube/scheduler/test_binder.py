@@ -67,7 +67,7 @@ class Bench:
         self.recorder = Recorder(client, "test")
         self.metrics = Metrics()
         locks = NodeLocks(client, self.feed.nodes, self.feed.pods, "me", lambda: 0.0)
-        self.binder = Binder(client, self.feed, self.recorder, QUICK, self.metrics, locks)
+        self.binder = Binder(client, self.feed, self.recorder, self.recorder, QUICK, self.metrics, locks)
 
     def pod(self, name: str, uid: str = "u") -> None:
         containers = [{"name": "main", "resources": {"limits": LIMITS}}]

@@ -9,7 +9,7 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Coroutine, Iterable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -72,11 +72,19 @@ class Binder:
     """A queue of bindings and the workers on it."""
 
     def __init__(
-        self, client: Client, feed: Feed, recorder: Recorder, settings: Settings, metrics: Metrics, locks: NodeLocks
+        self,
+        client: Client,
+        feed: Feed,
+        recorder: Recorder,
+        good_news: Recorder,
+        settings: Settings,
+        metrics: Metrics,
+        locks: NodeLocks,
     ) -> None:
         self._client = client
         self._feed = feed
         self._recorder = recorder
+        self._good_news = good_news
         self._settings = settings
         self._metrics = metrics
         self._locks = locks
@@ -89,9 +97,10 @@ class Binder:
         self._encode = msgspec.json.Encoder().encode
         self.on_the_way = 0
         """Bindings submitted and not settled."""
+        self.busy_at = float("-inf")
+        """When the last binding was submitted or settled, on the monotonic clock."""
         self.idle = asyncio.Event()
         self.idle.set()
-        self.settled: Callable[[PodKey], None] = lambda _key: None
 
     def submit(self, bindings: Iterable[Binding]) -> None:
         """Take over a plan's bindings."""
@@ -109,6 +118,7 @@ class Binder:
                 self._waiting.append(bind)
                 self._ready.release()
         if self.on_the_way:
+            self.busy_at = now
             self.idle.clear()
 
     async def run(self) -> None:
@@ -163,13 +173,13 @@ class Binder:
 
     def _done(self, bind: Bind, problem: str) -> None:
         self.on_the_way -= 1
+        self.busy_at = time.monotonic()
         if not self.on_the_way:
             self.idle.set()
         if problem:
             self._failed(bind, problem)
         else:
             self._succeeded(bind)
-        self.settled(bind.key)
 
     async def _bind(self, bind: Bind) -> str:
         """Empty on success, else a sentence."""
@@ -258,7 +268,7 @@ class Binder:
     def _succeeded(self, bind: Bind) -> None:
         self._failures.pop(bind.key, None)
         self._metrics.bound(bind.key, time.monotonic() - bind.planned_at)
-        self._recorder.record(
+        self._good_news.record(
             _about(bind), "Scheduled", f"Successfully assigned {bind.key} to {bind.node}{_cards_text(bind.cards)}"
         )
 

@@ -53,7 +53,7 @@ class ClusterGauges(Collector):
         binding.add_metric([], scheduler.binder.on_the_way)
         yield binding
         dropped = GaugeMetricFamily("baton_scheduler_events_dropped", "Events that could not be written.")
-        dropped.add_metric([], scheduler.recorder.dropped)
+        dropped.add_metric([], scheduler.recorder.dropped + scheduler.good_news.dropped)
         yield dropped
 
     def _queues(self, engine: Engine) -> Iterator[Metric]:

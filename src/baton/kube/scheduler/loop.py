@@ -35,7 +35,8 @@ from baton.kube.volcano_names import ROOT_QUEUE
 _LOG = structlog.get_logger("baton.scheduler")
 
 _EVENTS_WAITING = 50_000
-_EVENTS_PATIENCE_S = 0.5
+_NEWS_PATIENCE_S = 10.0
+_QUIET_S = 0.5
 _EXPLAIN_LEAST_S = 0.1
 _QUEUES_PAUSE_S = 5.0
 
@@ -67,9 +68,12 @@ class Scheduler:
         self.feed.pod_seen = self._pod_seen
         self.feed.pod_gone = metrics.gone
         self._event_rate = RateLimit(settings.event_qps, max(1, int(settings.event_qps)))
-        self.recorder = Recorder(client, "baton-scheduler", waiting=_EVENTS_WAITING, turn=self._events_turn)
+        self.recorder = Recorder(client, "baton-scheduler", turn=self._event_rate.wait)
+        """Of what somebody may have to act on."""
+        self.good_news = Recorder(client, "baton-scheduler", waiting=_EVENTS_WAITING, turn=self._quiet_moment)
+        """Of what went well: it can wait."""
         self._locks = NodeLocks(client, self.feed.nodes, self.feed.pods, identity, now_s)
-        self.binder = Binder(client, self.feed, self.recorder, settings, metrics, self._locks)
+        self.binder = Binder(client, self.feed, self.recorder, self.good_news, settings, metrics, self._locks)
         self.evictor = Evictor(client, self.feed, self.recorder, settings, metrics)
         self.statuses = Statuses(client, self.feed, self.engine, self.recorder, settings, metrics)
         self.synced = asyncio.Event()
@@ -86,7 +90,8 @@ class Scheduler:
             await self._sync(group)
             self.synced.set()
             _LOG.info("synced", nodes=len(self.feed.nodes), pods=len(self.feed.pods), groups=len(self.feed.groups))
-            for work in (self.binder.run, self.evictor.run, self.statuses.run, self.recorder.run, self._keep_queues):
+            writers = (self.statuses.run, self.recorder.run, self.good_news.run, self._keep_queues)
+            for work in (self.binder.run, self.evictor.run, *writers):
                 group.create_task(work())
             await self._cycles()
 
@@ -162,11 +167,14 @@ class Scheduler:
         self.evictor.submit(plan.evictions)
         self.statuses.take(plan, explained=explained)
 
-    async def _events_turn(self) -> None:
-        """Events wait a little while bindings are on their way: they are for people, who are slower."""
+    async def _quiet_moment(self) -> None:
+        """That a pod was bound is said when no more are being bound: in a burst, each such event would cost as much as
+        a bind. One now and then passes even so."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_EVENTS_PATIENCE_S):
-                await self.binder.idle.wait()
+            async with asyncio.timeout(_NEWS_PATIENCE_S):
+                while (rest_s := self.binder.busy_at + _QUIET_S - time.monotonic()) > 0:
+                    await self.binder.idle.wait()
+                    await asyncio.sleep(rest_s)
         await self._event_rate.wait()
 
     def _pod_seen(self, pod: core.Pod) -> None:
