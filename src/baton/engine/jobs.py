@@ -4,6 +4,7 @@ A `Task` is one pod; a `Job` is a PodGroup with its tasks (a pod without a group
 state as tasks change status, so that opening a session costs nothing per running pod.
 """
 
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -151,14 +152,55 @@ class Job:
         counts = self.role_counts(statuses)
         return all(counts.get(role, 0) >= minimum for role, minimum in roles)
 
+    def part_of(self, task: Task) -> "tuple[str, ...] | None":
+        """The sub-group that the task belongs to, as (kind, values of its labels); None for a task outside of any."""
+        for parts in self.group.parts:
+            labels = dict(task.pod.labels)
+            if parts.selector.matches(labels) and all(key in labels for key in parts.keys):
+                return (parts.name, *(labels[key] for key in parts.keys))
+        return None
+
+    def part_counts(self, statuses: frozenset[Status]) -> "dict[tuple[str, ...], int]":
+        counts: dict[tuple[str, ...], int] = {}
+        for task in self.tasks.values():
+            part = self.part_of(task) if task.status in statuses else None
+            if part is not None:
+                counts[part] = counts.get(part, 0) + 1
+        return counts
+
+    def parts_short(self, statuses: frozenset[Status]) -> list[str]:
+        """Which kinds of sub-groups have fewer whole ones than they need, in words."""
+        if not any(parts.minimum for parts in self.group.parts):
+            return []
+        counts = self.part_counts(statuses)
+        short = []
+        for parts in self.group.parts:
+            whole = sum(part[0] == parts.name and number >= parts.size for part, number in counts.items())
+            if whole < parts.minimum:
+                short.append(f"{whole} of {parts.minimum} sub-groups {parts.name} have {parts.size} pods")
+        return short
+
+    def parts_whole(self, tasks: "Iterable[Task]") -> bool:
+        """Whether the sub-groups of these tasks are whole."""
+        if not self.group.parts:
+            return True
+        sizes = {parts.name: parts.size for parts in self.group.parts}
+        counts = self.part_counts(READY)
+        return all(part is None or counts.get(part, 0) >= sizes[part[0]] for part in map(self.part_of, tasks))
+
     def is_ready(self) -> bool:
         if self.ready + self.best_effort_pending < self.group.min_member:
             return False
-        return not self.group.min_role_members or self.roles_met(READY)
+        if self.group.min_role_members and not self.roles_met(READY):
+            return False
+        return not self.group.parts or not self.parts_short(READY)
 
     def is_pipelined(self) -> bool:
-        return self.ready_count() + self.pipelined_count() >= self.min_member and self.roles_met(
-            READY | {Status.PIPELINED}
+        promised = READY | {Status.PIPELINED}
+        return (
+            self.ready_count() + self.pipelined_count() >= self.min_member
+            and self.roles_met(promised)
+            and not self.parts_short(promised)
         )
 
     def is_pending_phase(self) -> bool:

@@ -301,6 +301,19 @@ class GroupPhase(StrEnum):
     COMPLETED = "Completed"
 
 
+class Parts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A gang's sub-groups of one kind: selected pods with the same values of `keys` are one part.
+
+    A part starts whole, with `size` pods, or not at all; the gang needs `minimum` such parts.
+    """
+
+    name: str = ""
+    selector: LabelSelector = LabelSelector()
+    keys: tuple[str, ...] = ()
+    size: int = 1
+    minimum: int = 0
+
+
 class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job in the scheduler's eyes: the pods that start together."""
 
@@ -308,6 +321,7 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     queue: QueueName = QueueName("default")
     min_member: int = 1
     min_role_members: tuple[tuple[str, int], ...] = ()
+    parts: tuple[Parts, ...] = ()
     min_resources: Amounts | None = None
     priority: int = 0
     phase: GroupPhase = GroupPhase.PENDING

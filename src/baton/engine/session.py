@@ -105,6 +105,8 @@ class Session:
 
     def task_key(self, task: Task) -> OrderKey:
         keys: list[Any] = [plugin.task_key(task) for plugin in self.framework.flat("task_key")]
+        if task.job is not None and task.job.group.parts:
+            keys.append(task.job.part_of(task) or ())
         return (*keys, task.pod.index, task.pod.created_s, task.key)
 
     def job_valid(self, job: Job) -> str | None:

@@ -10,6 +10,7 @@ from typing import Any
 from baton.engine.jobs import Job, QueueShare, Status, Task
 from baton.engine.objects import GroupPhase, QueueState
 from baton.engine.session import Session
+from baton.engine.statement import Statement
 from baton.engine.verdicts import Cause
 
 STRICT = "fifo"
@@ -165,6 +166,10 @@ def _not_now(session: Session, job: Job) -> Cause | None:
     return None
 
 
+def _placed(statement: Statement) -> list[Task]:
+    return [task for task, _, _ in statement.allocated]
+
+
 def _allocate_job(session: Session, queue: QueueShare, job: Job, waiting: list[Task]) -> bool:
     """Try the job up to a ready gang; true when it is ready and has more tasks to place.
 
@@ -189,8 +194,8 @@ def _allocate_job(session: Session, queue: QueueShare, job: Job, waiting: list[T
             refused.add(task.needs.number)
             continue
         statement.place(task, placement)
-        ready = session.job_ready(job)
-    if ready or (statement.allocated and session.job_ready(job)):
+        ready = session.job_ready(job) and job.parts_whole([task])
+    if ready or (statement.allocated and session.job_ready(job) and job.parts_whole(_placed(statement))):
         statement.commit()
         session.job_started(job)
         session.blocked.pop(job.key, None)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from baton.engine.jobs import VALID, Job, Task
+from baton.engine.jobs import READY, VALID, Job, Task
 from baton.engine.plugin import NoArguments, OrderKey, Plugin, Vote
 
 
@@ -20,6 +20,9 @@ class GangPlugin(Plugin[NoArguments]):
                 if counts.get(role, 0) < need
             ]
             return f"the gang lacks pods by role: {', '.join(short)}"
+        if job.group.parts:
+            lacking = job.parts_short(VALID)
+            return f"the gang is not complete: {', '.join(lacking)}" if lacking else None
         return None
 
     def job_key(self, job: Job) -> OrderKey:
@@ -47,13 +50,35 @@ class GangPlugin(Plugin[NoArguments]):
     @staticmethod
     def _surplus(victims: Sequence[Task]) -> list[Task]:
         left: dict[str, int] = {}
+        broken: dict[str, set[tuple[str, ...]]] = {}
         chosen = []
         for victim in victims:
             job = victim.job
             if job is None:
                 continue
             spare = left.setdefault(job.key, job.ready_count() - job.min_member)
-            if job.min_member <= 1 or spare > 0:
-                left[job.key] = spare - 1
-                chosen.append(victim)
+            if job.min_member > 1 and spare <= 0:
+                continue
+            if job.group.parts and not _spares_part(job, victim, broken.setdefault(job.key, set())):
+                continue
+            left[job.key] = spare - 1
+            chosen.append(victim)
         return chosen
+
+
+def _spares_part(job: Job, victim: Task, broken: set[tuple[str, ...]]) -> bool:
+    """Whether the job has more whole sub-groups than it needs without the victim's; `broken` are those given up."""
+    part = job.part_of(victim)
+    if part is None or part in broken:
+        return True
+    rule = next(parts for parts in job.group.parts if parts.name == part[0])
+    counts = job.part_counts(READY)
+    whole = sum(
+        other[0] == rule.name and number >= rule.size and other not in broken for other, number in counts.items()
+    )
+    if counts.get(part, 0) < rule.size:
+        return True
+    if whole > rule.minimum:
+        broken.add(part)
+        return True
+    return False

@@ -2,14 +2,18 @@
 
 from collections.abc import Mapping
 
+import msgspec
+
 from baton.engine.durations import parse_duration_s
 from baton.engine.objects import (
     Budget,
     GroupKey,
     GroupPhase,
+    LabelSelector,
     Namespace,
     Node,
     NodeName,
+    Parts,
     PodGroup,
     Queue,
     QueueName,
@@ -67,6 +71,7 @@ def group_of(group: volcano.PodGroup, priority: int) -> PodGroup:
         queue=QueueName(spec.queue or "default"),
         min_member=spec.min_member,
         min_role_members=tuple(sorted(spec.min_task_member.items())),
+        parts=tuple(_parts(policy) for policy in spec.sub_group_policy),
         min_resources=None if spec.min_resources is None else amounts(_of_nodes(spec.min_resources)),
         priority=priority,
         phase=_GROUP_PHASES.get(group.status.phase, GroupPhase.PENDING),
@@ -79,6 +84,20 @@ def group_of(group: volcano.PodGroup, priority: int) -> PodGroup:
         topology_affinity=_sets(annotations.get(TOPOLOGY_AFFINITY, "")),
         topology_anti_affinity=_sets(annotations.get(TOPOLOGY_ANTI_AFFINITY, "")),
         topology_order=tuple(part.strip() for part in annotations.get(TOPOLOGY_ORDER, "").split(",") if part.strip()),
+    )
+
+
+def _parts(policy: volcano.SubGroupPolicy) -> Parts:
+    """A policy without a selector is about all pods of the group; topology is not looked at."""
+    selector = LabelSelector()
+    if policy.label_selector is not None:
+        selector = selectors.label_selector(msgspec.convert(policy.label_selector, core.LabelSelector))
+    return Parts(
+        name=policy.name,
+        selector=selector,
+        keys=policy.match_label_keys,
+        size=policy.sub_group_size or 1,
+        minimum=policy.min_sub_groups or 0,
     )
 
 
