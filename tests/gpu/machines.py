@@ -1,10 +1,12 @@
 """A simulated machine for a test, and programs that run on it.
 
-NVML and the dynamic linker are one per process, so whatever asks NVML runs in a process of its own: a script whose
-last act is `answer(value)`. It sees NVIDIA's own bindings as `pynvml`, initialised.
+NVML, the driver and the dynamic linker are one per process, so whatever uses a card runs in a process of its own. A
+program that asks NVML ends with `answer(value)` and sees NVIDIA's own bindings as `pynvml`, initialised; one that uses
+the driver has `tests/simgpu/preamble.py` in scope, or a context and `launch` when it only has to be a load.
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import subprocess
@@ -16,9 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from baton import native
 from baton.gpu import profiles, simulated
 
 T = TypeVar("T")
+
+_PREAMBLE_FOLDER = Path(__file__).parents[1] / "simgpu"
 
 _NVML_PRELUDE = """
 import json, sys
@@ -65,6 +70,24 @@ class Machine:
             variables["LD_LIBRARY_PATH"] = str(self.library_folder)
         return {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **variables}
 
+    def start(self, program: str, *arguments: str, under: Sequence[str] = (), **extra: str) -> "subprocess.Popen[str]":
+        """A Python program with the preamble in scope; it shares the test's standard error."""
+        source = "from preamble import *\n" + textwrap.dedent(program)
+        return subprocess.Popen(
+            [*under, sys.executable, "-c", source, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**self.environment, "PYTHONPATH": str(_PREAMBLE_FOLDER), **extra},
+        )
+
+    def run(self, program: str, *arguments: str, **extra: str) -> str:
+        """The same, run to its end; it must succeed. Returns what it printed."""
+        process = self.start(program, *arguments, **extra)
+        output, _ = process.communicate(timeout=120)
+        assert process.returncode == 0, output
+        return output
+
     def start_program(self, script: str, launcher: Sequence[str] = ()) -> "subprocess.Popen[str]":
         """A Python program with the machine in its environment; the caller talks to it through its pipes."""
         return subprocess.Popen(
@@ -101,12 +124,29 @@ class Machine:
     def status(self) -> simulated.MachineStatus:
         return simulated.status(self.directory)
 
+    def card(self, index: int = 0) -> simulated.CardStatus:
+        return self.status().cards[index]
+
+    def stop(self) -> None:
+        simulated.stop(self.directory, force=True)
+
 
 def make(directory: Path, *names: str, changes: str = "", time_scale: float | None = None) -> Machine:
     """A machine with a card for each profile name; `changes` is YAML laid over each of them."""
     cards = [profiles.parse(f"extends: {name}\n{textwrap.dedent(changes)}", "test", name) for name in names]
     simulated.start(cards, directory, time_scale)
     return Machine(directory)
+
+
+def create(directory: Path, *settings: str, libraries: Path | None = None) -> Machine:
+    """A machine from raw settings such as `cards=2` and `*.time_scale=100`: what no profile would ask for."""
+    error = ctypes.create_string_buffer(512)
+    # Not the driver: loaded once, it could not be loaded again for another machine.
+    administration = ctypes.CDLL(str(native.library("simgpu/libsimgpu.so")))
+    text = "\n".join(settings).encode()
+    if administration.simgpu_create(str(directory).encode(), text, error, len(error)) != 0:
+        raise ValueError(error.value.decode())
+    return Machine(directory, libraries)
 
 
 @contextlib.contextmanager

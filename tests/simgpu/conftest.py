@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simgpu import machines
+from tests.gpu import machines
 
 
 @pytest.fixture

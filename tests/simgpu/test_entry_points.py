@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.simgpu import machines
-from tests.simgpu.machines import Machine
+from tests.gpu import machines
+from tests.gpu.machines import Machine
 
 
 def test_devices_describe_themselves(machine: Machine) -> None:
@@ -28,7 +28,7 @@ def test_devices_describe_themselves(machine: Machine) -> None:
             name, text = check(cuda.cuGetErrorName(result)), check(cuda.cuGetErrorString(result))
             assert name.decode() == result.name and text
         """,
-        card["name"],
+        card.name,
     )
 
 
@@ -40,7 +40,7 @@ def test_what_is_not_simulated_says_so_and_is_listed(machine: Machine) -> None:
         event = check(cuda.cuEventCreate(2))
         assert result_of(cuda.cuIpcGetEventHandle(event)) == "NOT_SUPPORTED"
     """)
-    assert machine.status()["unsupported"] == {"cuTexRefCreate": 2, "cuIpcGetEventHandle": 1}
+    assert machine.status().unsupported == {"cuTexRefCreate": 2, "cuIpcGetEventHandle": 1}
 
 
 def test_entry_points_are_found_by_version_and_stream_flag(machine: Machine) -> None:
@@ -92,7 +92,7 @@ def test_no_entry_point_crashes_on_null_arguments(machine: Machine) -> None:
 
 
 def test_without_a_machine_there_is_no_device(tmp_path: Path, machine: Machine) -> None:
-    nowhere = Machine(tmp_path / "nowhere", machine.libraries)
+    nowhere = Machine(tmp_path / "nowhere", machine.library_folder)
     nowhere.run("""
         assert result_of(cuda.cuInit(0)) == "NO_DEVICE"
         assert result_of(cuda.cuDeviceGetCount()) == "NOT_INITIALIZED"
@@ -107,7 +107,7 @@ def test_a_foreign_layout_is_refused(tmp_path: Path, machine: Machine) -> None:
     content[8] += 1  # the layout's number
     (other / "machine").write_bytes(content)
     (other / "slots").touch()
-    Machine(other, machine.libraries).run('assert result_of(cuda.cuInit(0)) == "NOT_INITIALIZED"')
+    Machine(other, machine.library_folder).run('assert result_of(cuda.cuInit(0)) == "NOT_INITIALIZED"')
 
 
 @pytest.mark.parametrize(

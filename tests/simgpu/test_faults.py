@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from tests.simgpu.machines import Machine
+from tests.gpu.machines import Machine
 
 _WORKING = """
     open_card()
@@ -28,22 +28,22 @@ def _line(program: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("fault", "result", "afterwards"),
+    ("fault", "details", "result", "afterwards"),
     [
-        ("fault=xid xid=31", "ILLEGAL_ADDRESS", "SUCCESS"),
-        ("fault=xid xid=13", "LAUNCH_FAILED", "SUCCESS"),
-        ("fault=ecc", "ECC_UNCORRECTABLE", "SUCCESS"),
-        ("fault=lost", "DEVICE_UNAVAILABLE", "DEVICE_UNAVAILABLE"),
+        ("xid", {"xid": 31}, "ILLEGAL_ADDRESS", "SUCCESS"),
+        ("xid", {"xid": 13}, "LAUNCH_FAILED", "SUCCESS"),
+        ("ecc", {}, "ECC_UNCORRECTABLE", "SUCCESS"),
+        ("lost", {}, "DEVICE_UNAVAILABLE", "DEVICE_UNAVAILABLE"),
     ],
 )
 def test_a_fault_kills_the_contexts_it_hits_for_good(
-    machine: Machine, fault: str, result: str, afterwards: str
+    machine: Machine, fault: str, details: dict[str, float], result: str, afterwards: str
 ) -> None:
     program = machine.start(_WORKING)
     _ready(program)
-    machine.inject(f"card=0 {fault}")
+    machine.inject(fault, 0, **details)
     assert program.communicate("\n", timeout=60)[0].split() == [result, result, afterwards]
-    machine.inject("card=0 fault=heal")
+    machine.inject("heal")
     machine.run("open_card(); busy(1); check(cuda.cuCtxSynchronize())")
 
 
@@ -51,7 +51,7 @@ def test_an_application_xid_hits_one_process_and_spares_the_others(machine: Mach
     first, second = machine.start(_WORKING), machine.start(_WORKING)
     _ready(first)
     _ready(second)
-    machine.inject(f"card=0 fault=xid xid=43 pid={first.pid}")
+    machine.inject("xid", xid=43, pid=first.pid)
     assert first.communicate("\n", timeout=60)[0].split() == ["LAUNCH_FAILED", "LAUNCH_FAILED", "SUCCESS"]
     assert second.communicate("\n", timeout=60)[0].split() == ["SUCCESS", "SUCCESS", "SUCCESS"]
 
@@ -68,15 +68,15 @@ def test_work_in_flight_ends_with_the_fault(machine: Machine) -> None:
         say(result_of(cuda.cuCtxSynchronize()))
     """)
     _ready(program)
-    machine.inject("card=0 fault=lost")
+    machine.inject("lost")
     assert [_line(program) for _ in range(3)] == ["DEVICE_UNAVAILABLE", "DEVICE_UNAVAILABLE", "SUCCESS"]
     program.communicate(timeout=60)
-    assert machine.card()["health"] == "lost"
-    assert machine.card()["xids"][-1]["xid"] == 79
+    assert machine.card().health == "lost"
+    assert machine.card().xids[-1].xid == 79
 
 
 def test_a_hanging_kernel_hangs_until_the_card_is_healed(machine: Machine) -> None:
-    machine.inject("card=0 fault=hang")
+    machine.inject("hang")
     program = machine.start("""
         open_card()
         busy(1)
@@ -84,8 +84,8 @@ def test_a_hanging_kernel_hangs_until_the_card_is_healed(machine: Machine) -> No
         say(result_of(cuda.cuCtxSynchronize()))
     """)
     _ready(program)
-    assert machine.card()["work_waiting"] == 1
-    machine.inject("card=0 fault=heal")
+    assert machine.card().work_waiting == 1
+    machine.inject("heal")
     assert _line(program) == "LAUNCH_FAILED"
     program.communicate(timeout=60)
 
@@ -102,7 +102,7 @@ def test_a_slow_link_slows_copies(machine: Machine) -> None:
         say(elapsed_ms(start, end))
     """
     healthy = float(machine.run(program))
-    machine.inject("card=0 fault=slow-link factor=0.01")
+    machine.inject("slow-link", factor=0.01)
     assert float(machine.run(program)) > 20 * healthy
 
 

@@ -1,6 +1,6 @@
 """Graphs built by hand and by capture do what their nodes say; calls that would wait spoil a capture."""
 
-from tests.simgpu.machines import Machine
+from tests.gpu.machines import Machine
 
 
 def test_a_captured_graph_repeats_its_work(machine: Machine) -> None:

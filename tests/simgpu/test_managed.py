@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simgpu.machines import Machine
+from tests.gpu.machines import Machine
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -38,10 +38,10 @@ def test_a_kernel_pays_for_what_is_absent_and_only_once(card: Machine) -> None:
         assert result_of(cuda.cuMemAllocManaged(0, 1)) == "INVALID_VALUE"
     """)
     seen = card.card()
-    assert seen["paged_in_bytes"] == 512 * MIB
-    assert seen["paged_out_bytes"] == 1024 * MIB
-    assert seen["managed_bytes"] == 0
-    assert seen["resident_bytes"] == 0
+    assert seen.paged_in_bytes == 512 * MIB
+    assert seen.paged_out_bytes == 1024 * MIB
+    assert seen.managed_bytes == 0
+    assert seen.resident_bytes == 0
 
 
 def test_a_kernel_touches_the_range_it_names_and_an_unknown_kernel_everything(card: Machine) -> None:

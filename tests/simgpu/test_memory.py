@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tests.simgpu.machines import Machine
+from tests.gpu.machines import Machine
 
 
 def test_every_form_of_copy_and_memset_round_trips(machine: Machine) -> None:
@@ -111,7 +111,7 @@ def test_plain_memory_is_refused_when_all_processes_together_would_exceed_the_ca
         assert check(cuda.cuMemGetInfo())[0] == GIB
     """)
     holder.communicate("", timeout=60)
-    assert machine.card()["free_bytes"] == 1 << 30
+    assert machine.card().free_bytes == 1 << 30
 
 
 def test_pointers_know_what_they_are(machine: Machine) -> None:

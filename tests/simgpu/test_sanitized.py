@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simgpu.machines import Machine
+from tests.gpu.machines import Machine
 
 _ROOT = Path(__file__).parent.parent.parent
 
@@ -29,9 +29,12 @@ def test_a_busy_program_is_clean(sanitizer: str, tmp_path: Path, make_machine: C
         capture_output=True,
         text=True,
         timeout=200,
-        env=machine.environment(
-            {"ASAN_OPTIONS": options, "TSAN_OPTIONS": options, "UBSAN_OPTIONS": f"{options}:print_stacktrace=1"}
-        ),
+        env={
+            **machine.environment,
+            "ASAN_OPTIONS": options,
+            "TSAN_OPTIONS": options,
+            "UBSAN_OPTIONS": f"{options}:print_stacktrace=1",
+        },
     )
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "done\n")
-    assert machine.card()["processes"] == []
+    assert machine.card().processes == []

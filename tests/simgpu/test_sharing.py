@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.simgpu.machines import Machine
+from baton import native
+from tests.gpu.machines import Machine
 
 
 def _ready(program: subprocess.Popen[str]) -> None:
@@ -46,17 +47,17 @@ def test_a_process_killed_at_any_moment_gives_everything_back(machine: Machine, 
     """Three processes at a time that allocate, page and launch, killed at random instants, 150 times over."""
     killer = tmp_path / "killer"
     source = Path(__file__).parent / "killer.c"
-    command = ["gcc", "-O1", "-pthread", "-o", killer, source, machine.libraries / "libcuda.so.1"]
+    command = ["gcc", "-O1", "-pthread", "-o", killer, source, native.library("simgpu/libcuda.so.1")]
     subprocess.run([str(word) for word in command], check=True)
     done = subprocess.run(
-        [killer, "150", str(seed)], capture_output=True, text=True, timeout=250, env=machine.environment()
+        [killer, "150", str(seed)], capture_output=True, text=True, timeout=250, env=machine.environment
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
     card = machine.card()
-    assert card["processes"] == []
-    assert card["free_bytes"] == card["memory_bytes"]
-    assert (card["device_bytes"], card["managed_bytes"], card["resident_bytes"]) == (0, 0, 0)
-    assert card["work_waiting"] == 0
+    assert card.processes == []
+    assert card.free_bytes == card.memory_bytes
+    assert (card.device_bytes, card.managed_bytes, card.resident_bytes) == (0, 0, 0)
+    assert card.work_waiting == 0
 
 
 def test_a_lock_is_taken_over_from_the_dead_with_everything_it_guards(machine: Machine, tmp_path: Path) -> None:
@@ -65,7 +66,7 @@ def test_a_lock_is_taken_over_from_the_dead_with_everything_it_guards(machine: M
     command = ["gcc", "-std=gnu11", "-g", "-fsanitize=address,undefined", "-pthread", "-I", sources, "-o", program]
     command += [Path(__file__).parent / "recovery.c", *sorted(sources.glob("machine*.c")), "-lm"]
     subprocess.run([str(word) for word in command], check=True)
-    done = subprocess.run([program], capture_output=True, text=True, timeout=100, env=machine.environment())
+    done = subprocess.run([program], capture_output=True, text=True, timeout=100, env=machine.environment)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
@@ -113,8 +114,8 @@ def test_processes_in_namespaces_of_their_own_share_and_die_like_any_other(machi
     for one in programs:
         _ready(one)
     card = machine.card()
-    assert card["device_bytes"] == 600 << 20
-    seen = {process["pid"] for process in card["processes"]}
+    assert card.device_bytes == 600 << 20
+    seen = {process.pid for process in card.processes}
     assert len(seen) == 2
     assert all(b"python" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in seen), (
         "pids as this namespace has them"
@@ -122,7 +123,7 @@ def test_processes_in_namespaces_of_their_own_share_and_die_like_any_other(machi
     programs[0].kill()
     programs[0].communicate()
     machine.run("open_card(); check(cuda.cuMemAlloc(700 * MIB))")
-    assert machine.card()["device_bytes"] == 300 << 20
+    assert machine.card().device_bytes == 300 << 20
     programs[1].kill()
     programs[1].communicate()
     machine.run("open_card(); check(cuda.cuMemAlloc(1000 * MIB))")
@@ -141,7 +142,7 @@ def test_a_forked_child_is_refused_and_its_parent_goes_on(machine: Machine) -> N
         check(cuda.cuCtxSynchronize())
         check(cuda.cuMemFree(memory))
     """)
-    assert machine.card()["processes"] == []
+    assert machine.card().processes == []
 
 
 def test_a_child_that_outlives_its_parent_does_not_keep_its_memory(machine: Machine) -> None:
@@ -156,12 +157,12 @@ def test_a_child_that_outlives_its_parent_does_not_keep_its_memory(machine: Mach
     """)
     _ready(parent)
     parent.wait(timeout=60)
-    assert machine.card()["free_bytes"] == 1 << 30
+    assert machine.card().free_bytes == 1 << 30
     parent.communicate("")
 
 
 def test_visible_devices_are_chosen_by_number_and_uuid(machine: Machine) -> None:
-    uuids = [card["uuid"] for card in machine.status()["cards"]]
+    uuids = [card.uuid for card in machine.status().cards]
     program = """
         first = cuda.cuInit(0)
         count = check(cuda.cuDeviceGetCount()) if first[0] == 0 else 0

@@ -1,6 +1,6 @@
 """Kernels compute and take their modelled time, in stream order, asynchronously."""
 
-from tests.simgpu.machines import Machine
+from tests.gpu.machines import Machine
 
 
 def test_known_kernels_compute(machine: Machine) -> None:
@@ -52,7 +52,7 @@ def test_a_kernel_that_runs_off_its_memory_kills_the_context(machine: Machine) -
         check(cuda.cuCtxCreate(None, 0, 0))
         check(cuda.cuMemAlloc(4096))
     """)
-    assert [entry["xid"] for entry in machine.card()["xids"]] == [31]
+    assert [entry.xid for entry in machine.card().xids] == [31]
 
 
 def test_events_measure_modelled_time(machine: Machine) -> None:

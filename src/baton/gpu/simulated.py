@@ -81,6 +81,7 @@ class CardStatus(msgspec.Struct, frozen=True):
     copied_in_bytes: int
     copied_out_bytes: int
     kernels: int
+    work_waiting: int
     busy_s: float
     modelled_s: float
     time_scale: float
@@ -266,7 +267,9 @@ def status(directory: Path) -> MachineStatus:
 
 def inject(directory: Path, card: int, fault: str, **details: float) -> None:
     """Break or heal a card: `fault` and its details (xid, factor, pid) in the words of the C code."""
-    words = [f"card={card}", f"fault={fault}", *(f"{key}={value:g}" for key, value in details.items())]
+    # Whole numbers in full: a process id may have seven digits.
+    numbers = {key: int(value) if value == int(value) else value for key, value in details.items()}
+    words = [f"card={card}", f"fault={fault}", *(f"{key}={value}" for key, value in numbers.items())]
     error = ctypes.create_string_buffer(_ERROR_BYTES)
     code = _library().simgpu_inject(_path(directory), " ".join(words).encode(), error, _ERROR_BYTES)
     if code != 0:
