@@ -53,7 +53,11 @@ def _measure(wishes: tuple[Wishes, ...]) -> list[float]:
         for wish in wishes:
             launch = Launch(words, wish, daemon.sockets, machine)
             programs.append(
-                subprocess.Popen(words, env=launch.environment(control.status()), stdout=subprocess.DEVNULL)
+                subprocess.Popen(
+                    words,
+                    env=launch.environment([card.gpu for card in control.status().gpus]),
+                    stdout=subprocess.DEVNULL,
+                )
             )
         time.sleep(_WARM_UP_S)
         before, began = _received(control), time.monotonic()

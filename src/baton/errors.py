@@ -8,6 +8,9 @@ An error is one sentence: what, where, what was got, what is allowed, what to do
     └── UnavailableError     a program, device, daemon or cluster that is needed is not there; exit code 3
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class BatonError(Exception):
     """One sentence for the user; `exit_code` is what the command line ends with."""
@@ -25,3 +28,20 @@ class UnavailableError(BatonError):
     """Something that this command needs is not there or does not answer; trying again later may help."""
 
     exit_code = 3
+
+
+@contextmanager
+def one_failure() -> Iterator[None]:
+    """Around a task group: the first failure that a user is meant to read leaves alone, without its group.
+
+    Not `except*`: before 3.11.4 Python wraps what is raised there in a group again.
+    """
+    try:
+        yield
+    except ExceptionGroup as group:
+        found: BaseException | None = group.subgroup(BatonError)
+        while isinstance(found, ExceptionGroup):
+            found = found.exceptions[0]
+        if found is None:
+            raise
+        raise found from None

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,7 @@ class Machine:
     """Two simulated GPUs; `baton` runs a command on them."""
 
     folder: Path
+    started: "list[subprocess.Popen[str]]" = field(default_factory=list)
 
     @property
     def control(self) -> ControlClient:
@@ -41,13 +42,22 @@ class Machine:
         }
 
     def start(self, *words: str) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "baton.cli.main", *words],
             env=self.environment,
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
+        self.started.append(process)
+        return process
+
+    def end_all(self) -> None:
+        """End what a failed test has left behind, so that no other test suffers from it."""
+        for process in self.started:
+            if process.poll() is None:
+                process.terminate()
+                process.communicate(timeout=60)
 
     def baton(self, *words: str) -> subprocess.CompletedProcess[str]:
         process = self.start(*words)
@@ -70,6 +80,7 @@ def machine() -> Iterator[Machine]:
         simulated.start([profiles.find("p100-16")] * 2, folder / "machine", TIME_SCALE)
         made = Machine(folder)
         yield made
+        made.end_all()
         with contextlib.suppress(UnavailableError):  # none was started, or the test has ended it
             daemon = os.pidfd_open(made.control.status().pid)
             signal.pidfd_send_signal(daemon, signal.SIGTERM)

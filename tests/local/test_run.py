@@ -111,10 +111,11 @@ def test_without_any_gpu_the_remedy_is_named(machine: Machine) -> None:
 
 def test_top_shows_holders_and_waiters(machine: Machine) -> None:
     machine.baton("run", "--", "true")
-    words = machine.trainer("--gpu-seconds", "60", "--kernels", "4", steps=20)
+    words = machine.trainer("--gpu-seconds", "60", "--kernels", "4", steps=100_000)
     runs = [machine.start("run", "-q", "--gpus", "1", "--tenant", name, "--", *words) for name in ("ann", "ben", "cid")]
     # Three programs on two GPUs, each busy nearly all of the time: one of them waits whenever one looks.
     for status in machine.control.follow(50):
+        assert all(run.poll() is None for run in runs)
         if sorted(client.state for client in status.clients) == ["holding", "holding", "waiting"]:
             break
     shown = machine.baton("top", "--once").stdout

@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from baton.cli.output import Format, FormatOption, QuietOption, command_app, console, note, write_data, write_table
-from baton.errors import BatonError
+from baton.errors import one_failure
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -83,14 +83,12 @@ def demo(
 
 
 async def _run(scenarios: "list[Scenario]", patience_s: float, *, live: bool) -> None:
-    try:
+    with one_failure():
         async with asyncio.TaskGroup() as group:
             for scenario in scenarios:
                 group.create_task(_one(scenario, patience_s))
             if live:
                 group.create_task(_show(scenarios))
-    except* BatonError as errors:
-        raise errors.exceptions[0] from None
 
 
 async def _one(scenario: "Scenario", patience_s: float) -> None:

@@ -71,7 +71,8 @@ def run(
         if gpus:
             raise
         status = None  # a daemon that others control: the program sees all GPUs, and that is all we can do
-    code = job.run(job.environment(status))
+    with job.choosing(status) as chosen:
+        code = job.run(job.environment(chosen))
     account = job.account() if status is not None else None
     if account is not None:
         turns = f"{account.grants} turn{'s' if account.grants != 1 else ''}"

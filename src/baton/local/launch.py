@@ -10,14 +10,16 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from baton.errors import BatonError, UnavailableError, UsageError
+from baton.errors import BatonError, UnavailableError
 from baton.gpu import simulated
 from baton.local import daemon
+from baton.lock import placement
 from baton.lock.control import ControlClient
 from baton.lock.paths import SYSTEM_SOCKET_DIR, Paths, default_socket_dir
 from baton.lock.status import Account, Status
@@ -80,7 +82,18 @@ class Launch:
     def control(self) -> ControlClient:
         return ControlClient(Paths(self.sockets).control)
 
-    def environment(self, status: Status | None) -> dict[str, str]:
+    @contextmanager
+    def choosing(self, status: Status | None) -> Iterator[Sequence[str]]:
+        """The GPUs for the program, where it is counted from now on; none when it brings its own, or all are its."""
+        if status is None or (not self.wishes.gpus and "CUDA_VISIBLE_DEVICES" in os.environ):
+            yield ()
+            return
+        count = self.wishes.gpus or 1
+        placement.check(status, count)
+        with self.control.choosing(self.run_id, count) as gpus:
+            yield gpus
+
+    def environment(self, gpus: Sequence[str]) -> dict[str, str]:
         """The program's environment: ours, what leads to the GPUs, the hook, and what was asked for."""
         result = {**os.environ, **self.machine, **self.wishes.environment()}
         hook = str(library("libbaton.so"))
@@ -88,8 +101,8 @@ class Launch:
         result["LD_PRELOAD"] = ":".join([hook, *preloaded])
         result["BATON_SOCKET_DIR"] = str(self.sockets)
         result["BATON_RUN_ID"] = self.run_id
-        if status is not None and (self.wishes.gpus or "CUDA_VISIBLE_DEVICES" not in result):
-            result["CUDA_VISIBLE_DEVICES"] = ",".join(choose(status, self.wishes.gpus or 1))
+        if gpus:
+            result["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         return result
 
     def run(self, environment: Mapping[str, str]) -> int:
@@ -131,23 +144,6 @@ class Launch:
             if not leaving or time.monotonic() > deadline:
                 return next((run.account for run in status.runs if run.run == self.run_id), None)
             time.sleep(_LOOK_EVERY_S)
-
-
-def choose(status: Status, count: int) -> list[str]:
-    """The GPUs for a new program: fewest programs that want to run, then most memory to spare, then by index."""
-    if count > len(status.gpus):
-        there = f"this machine has {len(status.gpus)}" if status.gpus else "the lock daemon knows of none"
-        raise UsageError(f"--gpus is {count}, but {there}; `baton lock status` lists them")
-    clients: dict[str, int] = {}
-    for client in status.clients:
-        clients[client.gpu] = clients.get(client.gpu, 0) + (1 if client.state == "idle" else 1000)
-    used = {
-        gpu.gpu: sum(c.working_set_bytes or 0 for c in status.clients if c.gpu == gpu.gpu) - gpu.memory_bytes
-        for gpu in status.gpus
-    }
-    ranked = sorted(status.gpus, key=lambda gpu: (clients.get(gpu.gpu, 0), used[gpu.gpu]))
-    chosen = {gpu.gpu for gpu in ranked[:count]}
-    return [gpu.gpu for gpu in status.gpus if gpu.gpu in chosen]
 
 
 def find_sockets() -> Path:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from baton.errors import BatonError
+from baton.errors import BatonError, one_failure
 from baton.gpu import profiles, simulated
 from baton.local.daemon import OwnDaemon
 from baton.native import library
@@ -142,13 +142,11 @@ class Scenario:
         cards: dict[int, list[JobProgress]] = defaultdict(list)
         for job in self.progress.jobs:
             cards[job.job.card].append(job)
-        try:
+        with one_failure():
             async with asyncio.TaskGroup() as group:
                 for queue in cards.values():
                     for batch in [queue] if self.progress.way is Way.SERIAL else [[job] for job in queue]:
                         group.create_task(self._in_turn(batch))
-        except* BatonError as errors:
-            raise errors.exceptions[0] from None
         self.progress.ended_at = time.monotonic() - self.progress.began
 
     async def _in_turn(self, jobs: list[JobProgress]) -> None:

@@ -8,7 +8,7 @@ goes. A peer that may not control the daemon gets one sentence and is closed.
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Iterator
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar, cast
 
@@ -78,13 +78,26 @@ class Park(msgspec.Struct, frozen=True, tag_field="op", tag="park", forbid_unkno
     parked: bool = True
 
 
-Request = StatusRequest | Subscribe | SetCard | SetClient | SetRule | DropRule | Park
+class Choose(msgspec.Struct, frozen=True, tag_field="op", tag="choose", forbid_unknown_fields=True):
+    """Choose GPUs for a run that starts now; it is counted there until it registers or this connection ends."""
+
+    run: str
+    gpus: int = 1
+
+
+Request = StatusRequest | Subscribe | SetCard | SetClient | SetRule | DropRule | Park | Choose
 
 
 class Done(msgspec.Struct, frozen=True):
     """What a command changed: the ids of the cards or clients."""
 
     changed: list[str]
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """The GPUs of a run, by UUID."""
+
+    gpus: list[str]
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -106,6 +119,12 @@ class Controller(Protocol):
     def control(self, request: SetCard | SetClient | SetRule | DropRule | Park) -> Done:
         """Carry out a command; an error is a BatonError."""
 
+    def choose(self, request: Choose) -> Chosen:
+        """GPUs for a run that starts now; more than there are is a BatonError."""
+
+    def forget(self, run: str) -> None:
+        """A run for which GPUs were chosen has ended."""
+
 
 class ControlConnection(asyncio.Protocol):
     """One control client."""
@@ -117,6 +136,7 @@ class ControlConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = b""
         self._stream: asyncio.TimerHandle | None = None
+        self._runs: set[str] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -144,6 +164,9 @@ class ControlConnection(asyncio.Protocol):
                 self._send(Answer(True, self._controller.status()))
             elif isinstance(request, Subscribe):
                 self._subscribe(max(request.every_ms, 20) / 1000)
+            elif isinstance(request, Choose):
+                self._send(Answer(True, self._controller.choose(request)))
+                self._runs.add(request.run)
             else:
                 self._send(Answer(True, self._controller.control(request)))
         except BatonError as error:
@@ -171,6 +194,8 @@ class ControlConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # asyncio's signature
         if self._stream is not None:
             self._stream.cancel()
+        for run in self._runs:
+            self._controller.forget(run)
         self._transport = None
 
 
@@ -201,6 +226,12 @@ class ControlClient:
         """Carry out one command."""
         return _result(self._ask(request), Done)
 
+    @contextlib.contextmanager
+    def choosing(self, run: str, gpus: int) -> Iterator[list[str]]:
+        """The GPUs for a run that starts now; inside, it is counted there even before it registers."""
+        with self._connect() as connection:
+            yield _result(self._ask_on(connection, Choose(run, gpus)), Chosen).gpus
+
     def follow(self, every_ms: int = 500) -> Generator[Status, None, None]:
         """Status again and again, until the caller closes it or the daemon goes."""
         with self._connect() as connection, connection.makefile("rb") as lines:
@@ -219,8 +250,12 @@ class ControlClient:
         return connection
 
     def _ask(self, request: Request) -> bytes:
+        with self._connect() as connection:
+            return self._ask_on(connection, request)
+
+    def _ask_on(self, connection: socket.socket, request: Request) -> bytes:
         try:
-            with self._connect() as connection, connection.makefile("rb") as lines:
+            with connection.makefile("rb") as lines:
                 connection.sendall(msgspec.json.encode(request) + b"\n")
                 line = lines.readline()
         except OSError as error:

@@ -24,7 +24,7 @@ from baton.lock import commands, peers, wire
 from baton.lock import events as ev
 from baton.lock.allowances import Group
 from baton.lock.config import Config, Rule
-from baton.lock.control import Done, DropRule, Park, SetCard, SetClient, SetRule, control_listener
+from baton.lock.control import Choose, Chosen, Done, DropRule, Park, SetCard, SetClient, SetRule, control_listener
 from baton.lock.core import LockCore
 from baton.lock.events import CardId, ClientId, Event, Instruction, Terms
 from baton.lock.journal import (
@@ -40,6 +40,7 @@ from baton.lock.journal import (
 from baton.lock.overrides import Overrides
 from baton.lock.paths import Paths
 from baton.lock.peers import Peer, Rights
+from baton.lock.placement import Placements
 from baton.lock.server import Listener, workload_listener
 from baton.lock.sessions import Sessions
 from baton.lock.state import Card, Client, Ledger
@@ -89,6 +90,7 @@ class LockDaemon:
         self._runner: AppRunner | None = None
         self._started_s = 0.0
         self._journal = HolderJournal(paths.journal)
+        self._placements = Placements()
         self._snapshots = SnapshotFile(paths.accounts)
         self._unclaimed: dict[ClientId, AccountRecord] = {}
         self._records: dict[CardId, CardRecord] = {}
@@ -507,6 +509,14 @@ class LockDaemon:
     def control(self, request: SetCard | SetClient | SetRule | DropRule | Park) -> Done:
         """Carry out a command."""
         return commands.carry_out(self, request)
+
+    def choose(self, request: Choose) -> Chosen:
+        """GPUs for a run that starts now."""
+        return Chosen(self._placements.choose(self.status(), request.run, request.gpus))
+
+    def forget(self, run: str) -> None:
+        """A run for which GPUs were chosen has ended."""
+        self._placements.forget(run)
 
     def counts(self) -> dict[str, int]:
         """Counters of the daemon itself."""
