@@ -144,7 +144,7 @@ class BatonPrograms:
             return ["--listen", self.address(name), "--no-elect", "--qps", "0"]
         if name == "scheduler":
             return ["--listen", self.address(name), "--no-leader-elect", "--config-map", f"{SYSTEM}/{CONFIG_MAP}"]
-        webhooks = ["--host", "127.0.0.1", "--listen", f"127.0.0.1:{self._webhooks}"]
+        webhooks = ["--host", self.bed.record.loopback_address, "--listen", self._webhooks]
         return [
             *webhooks,
             "--observe",
