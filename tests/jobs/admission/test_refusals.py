@@ -160,3 +160,9 @@ def test_the_sentence_shows_the_right_form_of_a_command() -> None:
     assert 'write `command: ["python", "train.py"]`' in found.sentence
     (found,) = review(Case("not-a-list", job(task_of(container(command="a | b"))))).findings.refusals
     assert 'write `command: ["sh", "-c", "a | b"]`' in found.sentence
+
+
+def test_whole_cards_chosen_by_hand_are_warned_of() -> None:
+    whole = container(resources={"limits": {"nvidia.com/gpu": 1}}, env=[SEES_ALL])
+    (warning,) = review(Case("none", job(task_of(whole)))).findings.warnings
+    assert "overrides the cards that nvidia.com/gpu gives" in warning

@@ -70,6 +70,7 @@ def check_gpus(pod: Field, findings: Findings, slots: Sequence[str] = (SLOTS,)) 
     spec = pod["spec"]
     resource = wants_shares(spec, slots)
     if not resource:
+        _warn_of_whole_cards(spec, findings)
         return
     mode = pod["metadata"]["annotations"][MODE]
     if mode and mode.value not in MODES:
@@ -78,6 +79,18 @@ def check_gpus(pod: Field, findings: Findings, slots: Sequence[str] = (SLOTS,)) 
         for container in spec[part].items(findings):
             asked = _check_container(container, findings, slots)
             _check_environment(container, asked, resource, findings)
+
+
+def _warn_of_whole_cards(spec: Field, findings: Findings) -> None:
+    """Whole cards are given by NVIDIA's plugin: not ours to refuse, but their owner should know."""
+    nobody = Findings()
+    for container in spec["containers"].items(nobody):
+        for variable in container["env"].items(nobody):
+            if container["resources"]["limits"][WHOLE] and variable["name"].value == VISIBLE_DEVICES:
+                findings.warn(
+                    f"{variable.path} sets {VISIBLE_DEVICES} to {show(_given(variable))}: it overrides the cards that "
+                    f"{WHOLE} gives; remove it"
+                )
 
 
 def _check_container(container: Field, findings: Findings, slots: Sequence[str]) -> str:
