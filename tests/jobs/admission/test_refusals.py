@@ -11,10 +11,24 @@ import yaml
 from baton.jobs.admission.cluster import TEMPLATE
 from baton.jobs.admission.endpoints import Policy, Webhooks
 from baton.jobs.admission.findings import RULES, Field, Findings
+from baton.jobs.admission.jobs import default_job
+from baton.jobs.admission.patches import patched
 from baton.jobs.admission.queues import Tree
 from baton.jobs.admission.reviews import Request, Verdict
 from baton.kube.volcano import Queue
-from tests.jobs.admission.cases import CASES, Case, Object, container, cron_job, job, job_flow, pod, queue, task_of
+from tests.jobs.admission.cases import (
+    CASES,
+    Case,
+    Object,
+    container,
+    cron_job,
+    job,
+    job_flow,
+    pod,
+    queue,
+    task,
+    task_of,
+)
 
 ROOT = Path(__file__).parents[3]
 PATHS = {
@@ -166,3 +180,18 @@ def test_whole_cards_chosen_by_hand_are_warned_of() -> None:
     whole = container(resources={"limits": {"nvidia.com/gpu": 1}}, env=[SEES_ALL])
     (warning,) = review(Case("none", job(task_of(whole)))).findings.warnings
     assert "overrides the cards that nvidia.com/gpu gives" in warning
+
+
+def test_a_file_applied_again_with_more_replicas_keeps_its_defaults() -> None:
+    stored = patched(job(), default_job(job()["spec"], "volcano", "spec"))
+    again = {**stored, "spec": {**stored["spec"], "tasks": job(task(replicas=5))["spec"]["tasks"]}}
+    endpoints = Webhooks(KnownCluster(()), Policy()).endpoints()  # type: ignore[arg-type]
+    request = Request(uid="u", operation="UPDATE", name="train", object=again, old_object=stored)
+
+    async def ask() -> tuple[Verdict, Verdict]:
+        return await endpoints["/jobs/mutate"](request), await endpoints["/jobs/validate"](request)
+
+    mutated, validated = asyncio.run(ask())
+    assert mutated.findings.message() == ""
+    assert patched(again, mutated.patches)["spec"]["tasks"][0]["maxRetry"] == 3
+    assert validated.allowed

@@ -64,10 +64,14 @@ class Webhooks:
 
     async def mutate_job(self, request: Request) -> Verdict:
         findings, patches = Findings(), Patches()
-        if request.operation == CREATE:
+        if request.operation in (CREATE, UPDATE) and not request.leaving:
             if isinstance(request.new.get("spec"), dict):
                 patches = default_job(request.new["spec"], self._policy.scheduler_name, "spec")
-            check_job(patched(request.new, patches), findings, self._policy.slot_resources)
+            job = patched(request.new, patches)
+            if request.operation == CREATE:
+                check_job(job, findings, self._policy.slot_resources)
+            else:
+                check_job_update(request.old, job, findings)
         return Verdict(findings, patches)
 
     async def validate_job(self, request: Request) -> Verdict:

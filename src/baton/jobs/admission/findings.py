@@ -112,7 +112,7 @@ class Field:
             return [Field(f"{self.path}[{place}]", item) for place, item in enumerate(self.value)]
         if self.value is not None:
             name = self.path.rpartition(".")[2]
-            findings.add(NOT_A_LIST, self, name=name, example=_as_list(self.value))
+            findings.add(NOT_A_LIST, self, name=name, example=_as_list(name, self.value))
         return []
 
     def number(self, findings: Findings) -> int | None:
@@ -134,11 +134,11 @@ class Field:
         return [item.text(findings) for item in self.items(findings)]
 
 
-def _as_list(value: object) -> str:
+def _as_list(name: str, value: object) -> str:
     """What the writer of a bare value probably meant; a line that only a shell understands goes to a shell."""
     if not isinstance(value, str) or not value.strip():
         return "…"
-    words = ["sh", "-c", value] if _SHELL.intersection(value) else value.split()
+    words = ["sh", "-c", value] if name == "command" and _SHELL.intersection(value) else value.split()
     return ", ".join(json.dumps(word, ensure_ascii=False) for word in words)
 
 

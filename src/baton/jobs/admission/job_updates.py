@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from baton.jobs.admission.findings import Field, Findings, Rule, show
-from baton.jobs.admission.jobs import check_job
+from baton.jobs.admission.jobs import check_job, defaulted
 
 UPDATE_TASKS = Rule(
     "update-tasks", "{field} had {before} tasks and has {now}: job updates may not add or remove tasks; make a new job"
@@ -45,8 +45,12 @@ def _forget_names(spec: Any) -> None:
 
 
 def _fixed(spec: Field) -> Any:
-    """What of a specification may not change."""
-    fixed = copy.deepcopy(spec.value)
+    """What of a specification may not change, defaults filled in.
+
+    kubectl replaces the list of tasks by that of the manifest, which never had them: applying a file again with more
+    replicas is no other change.
+    """
+    fixed = defaulted(spec.value) if isinstance(spec.value, dict) else spec.value
     _forget_names(fixed)
     for parts, keys in (
         ([fixed], ("minAvailable", "priorityClassName")),
