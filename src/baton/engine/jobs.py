@@ -71,7 +71,7 @@ class Task:
         self.status = Status.PENDING
         self.row = -1
         self.priority = pod.priority
-        self.nominated: NodeName | None = None
+        self.nominated: NodeName | None = pod.nominated
         self.label_class: tuple[str, tuple[tuple[str, str], ...]] | None = None
         """Kept by `affinity.PlacedPods`, with the epoch it is of."""
         self.label_epoch = -1

@@ -260,6 +260,8 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     phase: PodPhase = PodPhase.PENDING
     node: NodeName | None = None
     cards: tuple[CardGrant, ...] = ()
+    nominated: NodeName | None = None
+    """The node on which it waits for evicted pods to leave, as an earlier plan said."""
     deleting: bool = False
     gated: bool = False
     ours: bool = True

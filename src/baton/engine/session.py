@@ -22,6 +22,7 @@ from baton.engine.columns import BOTH, FUTURE, Array, Floats
 from baton.engine.framework import Framework
 from baton.engine.jobs import Job, QueueShare, Status, Task
 from baton.engine.nodes import NodeView
+from baton.engine.nominees import Nominees
 from baton.engine.objects import GroupKey, GroupPhase, LabelSelector, PodKey, QueueName
 from baton.engine.plan import Binding, Eviction, Nomination, PhaseChange
 from baton.engine.plugin import Check, OrderKey, Scope, Vote, overrides
@@ -88,6 +89,7 @@ class Session:
         self._world_watchers = framework.flat("sees_world")
         self.keys_change = any(plugin.keys_change for plugin in framework.plugins)
         self._scopes = {plugin.scope for plugin in framework.plugins}
+        self.nominees = Nominees(self)
 
     def action_arguments(self, action: str) -> dict[str, Any]:
         return self.framework.action_arguments.get(action, {})
@@ -327,9 +329,11 @@ class Session:
         for task, row, assignment in statement.allocated:
             if task.job is not None and statement.pipelined and not self.job_ready(task.job):
                 self.nominations.append(Nomination(task.key, table.name(row)))
+                task.nominated = table.name(row)
                 self.unbound.append(task)
                 continue
             self.state.relabel(task, Status.BINDING)
+            task.nominated = None
             if task.job is not None:
                 self.touched.add(task.job.key)
             node = table.node(row)
@@ -345,6 +349,7 @@ class Session:
 
     def close(self) -> None:
         """Give promises back; what is bound or evicted stays as assumed."""
+        self.nominees.close()
         for task in [*self.promised, *self.unbound]:
             if task.status in (Status.PIPELINED, Status.ALLOCATED):
                 self.state.move(task, Status.PENDING)

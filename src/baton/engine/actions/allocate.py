@@ -125,6 +125,7 @@ def allocate(session: Session) -> None:
         if lane is None:
             lane = lanes[job.queue.name] = _Lane(session, job.queue)
         lane.add(job)
+    session.nominees.hold()
     order = [(session.queue_key(lane.queue), name) for name, lane in lanes.items()]
     heapq.heapify(order)
     while order:
@@ -139,7 +140,9 @@ def allocate(session: Session) -> None:
                 session.blocked[job.key] = (Cause.HELD_BACK, None)
                 again = False
             else:
+                session.nominees.make_way(job)
                 again = _allocate_job(session, lane.queue, job, lane.waiting(job))
+                session.nominees.hold()
             if not again and lane.strict and job.pending and not job.is_ready():
                 lane.hold_back()
             ahead = again and lane.leads(job) and (not order or session.queue_key(lane.queue) <= order[0][0])

@@ -41,6 +41,7 @@ def _between_jobs(session: Session, job: Job) -> bool:
     by_row = session.evictable().get(queue.name, {})
     maker = RoomMaker(session, by_row, eligible, session.preemptable, f"preempted by {job.key}")
     maker.permitted = lambda task: session.allocatable(queue, task)
+    session.nominees.make_way(job)
     statement = session.statement()
     for task in _tasks(session, job):
         if not session.job_starving(job):
@@ -50,9 +51,12 @@ def _between_jobs(session: Session, job: Job) -> bool:
     if session.job_pipelined(job) and (statement.evicted or statement.pipelined or statement.allocated):
         statement.commit()
         session.blocked[job.key] = (Cause.PIPELINED, None)
-        return True
-    statement.discard()
-    return False
+        done = True
+    else:
+        statement.discard()
+        done = False
+    session.nominees.hold()
+    return done
 
 
 def _inside_job(session: Session, job: Job) -> None:

@@ -44,6 +44,7 @@ def _reclaim_for(session: Session, job: Job, queue: QueueShare) -> bool:
 
     reason = f"reclaimed by queue {queue.name} for {job.key}"
     maker = RoomMaker(session, _of_others(session, queue), eligible, session.reclaimable, reason)
+    session.nominees.make_way(job)
     statement = session.statement()
     tasks = [task for task in job.pending.values() if not task.needs.best_effort and task.pod.can_preempt]
     for task in sorted(tasks, key=session.task_key):
@@ -54,6 +55,9 @@ def _reclaim_for(session: Session, job: Job, queue: QueueShare) -> bool:
     if session.job_pipelined(job) and (statement.evicted or statement.pipelined or statement.allocated):
         statement.commit()
         session.blocked[job.key] = (Cause.PIPELINED, None)
-        return True
-    statement.discard()
-    return False
+        done = True
+    else:
+        statement.discard()
+        done = False
+    session.nominees.hold()
+    return done

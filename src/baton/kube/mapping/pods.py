@@ -85,6 +85,7 @@ class PodWords:
             phase=_PHASES.get(status.phase, PodPhase.UNKNOWN),
             node=NodeName(pod.spec.node_name) if bound else None,
             cards=self._cards.grants(pod) if bound else (),
+            nominated=NodeName(status.nominated_node_name) if status.nominated_node_name and not bound else None,
             deleting=bool(metadata.deletion_timestamp),
             gated=held or bool(pod.spec.scheduling_gates),
             ours=self.is_ours(pod),

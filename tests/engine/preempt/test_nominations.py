@@ -1,0 +1,73 @@
+"""The room that victims leave is kept for those they left for."""
+
+from typing import Any
+
+import msgspec
+
+from baton.engine.events import GroupChanged, PodChanged, PodRemoved
+from baton.engine.objects import NodeName, PodKey
+from tests.engine.clusters import Cluster, gang, job, node, spec, whole
+
+CARD = spec(ask=[whole()])
+CONF = """
+actions: "allocate, preempt"
+tiers:
+- plugins: [{name: gang}, {name: job-order, arguments: {job-order.policy: sjf}}]
+- plugins: [{name: priority, enableJobOrder: false}, {name: predicates}]
+"""
+"""The order of jobs is not that of priority: what preempts is not first when room is given out."""
+
+
+def preempted() -> Cluster:
+    """A gang of two has evicted two pods of one node; nobody has left yet."""
+    low = job("low", pods=2, what=CARD, on=["a", "a"], priority=1)
+    high = gang("high", pods=2, what=CARD, priority=5, expected_duration_s=1000.0, created_s=1.0)
+    cluster = Cluster(nodes=[node("a", cards=2)], jobs=[low, high], conf=CONF)
+    assert cluster.run().evicted == {"low-0", "low-1"}
+    return cluster
+
+
+def come(cluster: Cluster, name: str, **more: Any) -> None:
+    quick = job(name, what=CARD, expected_duration_s=1.0, created_s=2.0, **more)
+    cluster.apply(GroupChanged(quick.group), *(PodChanged(item) for item in quick.pods))
+
+
+def leave(cluster: Cluster, *names: str) -> None:
+    cluster.apply(*(PodRemoved(PodKey(f"team/{name}")) for name in names))
+
+
+def test_a_shorter_job_does_not_take_the_room_of_the_victims() -> None:
+    cluster = preempted()
+    come(cluster, "quick")
+    leave(cluster, "low-0")
+    assert cluster.run(1.0).placed == {}, "one of two cards is free, and it is not for the newcomer"
+    leave(cluster, "low-1")
+    assert set(cluster.run(2.0).placed) == {"high-0", "high-1"}
+
+
+def test_a_more_important_job_may_take_it() -> None:
+    cluster = preempted()
+    come(cluster, "urgent", priority=9)
+    leave(cluster, "low-0", "low-1")
+    assert "urgent-0" in cluster.run(1.0).placed
+
+
+def test_a_nomination_that_had_its_chance_is_over() -> None:
+    """Half of the preemptor is gone, so it cannot start any more; others are not held up by it for ever."""
+    cluster = preempted()
+    cluster.apply(PodRemoved(PodKey("team/high-1")))
+    come(cluster, "quick")
+    come(cluster, "second")
+    leave(cluster, "low-0", "low-1")
+    assert len(cluster.run(1.0).placed) == 1, "the other card is kept for one more cycle"
+    assert len(cluster.run(2.0).placed) == 1
+
+
+def test_nominations_are_known_after_a_restart() -> None:
+    high = gang("high", pods=2, what=CARD, priority=5, expected_duration_s=1000.0)
+    waiting = [msgspec.structs.replace(item, nominated=NodeName("a")) for item in high.pods]
+    leaving = job("low", what=CARD, on=["a"], priority=1, pod_options={"deleting": True})
+    quick = job("quick", what=CARD, expected_duration_s=1.0)
+    cluster = Cluster(nodes=[node("a", cards=2)], jobs=[leaving, quick], conf=CONF)
+    cluster.apply(GroupChanged(high.group), *(PodChanged(item) for item in waiting))
+    assert cluster.run().placed == {}
