@@ -207,8 +207,9 @@ class JobHands:
             return await request
 
     async def _all(self, work: Sequence[Awaitable[None]]) -> None:
-        if len(work) == 1:
-            await work[0]
+        if len(work) <= 1:
+            for each in work:
+                await each
             return
         results = await asyncio.gather(*work, return_exceptions=True)
         for result in results:
