@@ -2,8 +2,8 @@
 
 Status is written at once when the phase changes. Counts that change within a phase are written a little later, because
 the pods of a gang start one after the other and only the last count is of interest. In a crowd of jobs PodGroups and
-pods come first: status goes through a few places only, a first status and counts wait longer, and a job that runs by
-then has cost one write instead of three.
+pods come first: good news (pending, running, counts) waits longer and goes through a few places only, so that a job
+that runs by then has cost one write instead of three. What ends a job, or begins its next life, never waits.
 
 Commands are at-least-once made exactly-once: an order is carried out, its signature is stored in the status with the
 new phase, and only then is the Command deleted. A process that dies in between is followed by one that recognises it.
@@ -46,7 +46,7 @@ from baton.kube.volcano import (
     PodGroup,
     PodGroupCondition,
 )
-from baton.kube.volcano_names import JobEvent
+from baton.kube.volcano_names import JobEvent, JobPhase
 
 _LOG = structlog.get_logger("baton.jobs")
 
@@ -54,10 +54,12 @@ COALESCE_S = 0.2
 """How long a count may be old before it is written."""
 CROWD = 48
 """So many jobs that are looked at or wait to be are a crowd."""
-CROWDED_S = 10.0
-"""How long a crowd may keep a first status or a count from being written."""
+CROWDED_S = 15.0
+"""How long a crowd may keep good news from being written."""
 STATUS_PLACES = 8
 """Status writes under way at once in a crowd, of the 48 requests that there may be."""
+_CROWD_GONE_S = 2.0
+"""How often to see whether the crowd is gone."""
 _CLAIM_AGAIN_S = 5.0
 _MILLISECONDS = (10, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 300_000)
 
@@ -240,12 +242,13 @@ class JobController:
         begun = bool(job.status.state.phase)
         moved = begun and status.state.phase != job.status.state.phase
         crowd = len(self._waiting) + self._looking > CROWD
+        urgent = moved and not (crowd and status.state.phase == JobPhase.RUNNING)
         now_s = time.monotonic()
-        if memory.due_s is None:
-            memory.due_s = now_s + (CROWDED_S if crowd else COALESCE_S if begun else 0.0)
-        if not moved and now_s < memory.due_s:
-            return memory.due_s - now_s
-        if crowd and self._writing >= STATUS_PLACES:
+        patience_s = CROWDED_S if crowd else COALESCE_S if begun else 0.0
+        memory.due_s = now_s + patience_s if memory.due_s is None else min(memory.due_s, now_s + patience_s)
+        if not urgent and now_s < memory.due_s:
+            return min(memory.due_s - now_s, _CROWD_GONE_S)
+        if crowd and not urgent and self._writing >= STATUS_PLACES:
             return COALESCE_S
         await self._store(job, status, memory)
         return 0.0 if moved or not begun else None
