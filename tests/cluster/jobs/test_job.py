@@ -98,7 +98,8 @@ def test_a_job_runs_to_its_end_under_the_names_that_everybody_knows(
     secret = job_bed.api.get(f"{where}/secrets/train-ssh")["data"]
     assert set(secret) == {"id_rsa", "id_rsa.pub", "authorized_keys", "config"}
     assert job_bed.api.exists(f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies/train")
-    assert mine.status["controlledResources"].items() >= {"plugin-svc": "svc", "plugin-ssh": "ssh"}.items()
+    made = {"plugin-svc", "plugin-env", "plugin-ssh"}
+    job_bed.wait_for(lambda: made <= set(mine.status.get("controlledResources", ())), "the plugins to be recorded")
 
     for name in pods:
         job_bed.finish_pod(namespace, name, "succeed")
@@ -254,5 +255,5 @@ def test_volumes_are_claimed_and_named_in_the_job(start: Start, job_bed: Bed, na
         each["persistentVolumeClaim"]["claimName"] for each in pod["spec"]["volumes"] if "persistentVolumeClaim" in each
     }
     assert used == set(named)
-    mine.until("Pending")
-    assert {f"volume-pvc-{name}" for name in named} <= set(mine.status["controlledResources"])
+    recorded = {f"volume-pvc-{name}" for name in named}
+    job_bed.wait_for(lambda: recorded <= set(mine.status.get("controlledResources", ())), "the claims to be recorded")
