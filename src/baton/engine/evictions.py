@@ -12,9 +12,11 @@ import numpy as np
 
 from baton.engine.columns import FUTURE
 from baton.engine.jobs import Job, Task
+from baton.engine.objects import GroupPhase
 from baton.engine.room import fits_empty
 from baton.engine.session import EVICTABLE, Placement, Session
 from baton.engine.statement import Statement
+from baton.engine.verdicts import Cause
 
 CANDIDATES = 16
 """Nodes that are tried out; more would find fewer victims now and then, at a price in every cycle."""
@@ -69,6 +71,38 @@ class Failures:
             job.min_member - job.ready,
             job.allocated.tobytes(),
         )
+
+
+def starving_jobs(session: Session) -> list[Job]:
+    """Jobs that may ask others to go, in order."""
+    starving = [
+        job
+        for job in session.state.active.values()
+        if job.queue is not None
+        and job.phase is not GroupPhase.PENDING
+        and job.pending
+        and session.job_valid(job) is None
+        and session.job_starving(job)
+    ]
+    return sorted(starving, key=session.job_key)
+
+
+def evicting_tasks(session: Session, job: Job) -> list[Task]:
+    """The job's waiting tasks that may evict others, in order."""
+    tasks = [task for task in job.pending.values() if not task.needs.best_effort and task.pod.can_preempt]
+    return sorted(tasks, key=session.task_key)
+
+
+def keep_or_discard(session: Session, job: Job, statement: Statement) -> bool:
+    """Nothing is evicted unless the job's whole gang then has its places; true when it has."""
+    kept = session.job_pipelined(job) and bool(statement.evicted or statement.pipelined or statement.allocated)
+    if kept:
+        statement.commit()
+        session.blocked[job.key] = (Cause.PIPELINED, None)
+    else:
+        statement.discard()
+    session.nominees.hold()
+    return kept
 
 
 class RoomMaker:

@@ -151,10 +151,10 @@ class Session:
         return False
 
     def preemptable(self, preemptor: Task, victims: Sequence[Task]) -> list[Task]:
-        return self._victims("preemptable", preemptor, victims)
+        return self.victims("preemptable", preemptor, victims)
 
     def reclaimable(self, reclaimer: Task, victims: Sequence[Task]) -> list[Task]:
-        return self._victims("reclaimable", reclaimer, victims)
+        return self.victims("reclaimable", reclaimer, victims)
 
     def enqueue(self, job: Job) -> None:
         """Admit the job: its pods may be made and placed."""
@@ -399,10 +399,13 @@ class Session:
                 return True
         return True
 
-    def _victims(self, hook: str, preemptor: Task, victims: Sequence[Task]) -> list[Task]:
+    def victims(self, hook: str, preemptor: Task, victims: Sequence[Task], *, besides: str = "") -> list[Task]:
+        """Those that may go, by the tiers of the hook; `besides` names a plugin that is not asked."""
         for tier in self.framework.tiers(hook):
             chosen: dict[str, Task] | None = None
             for plugin in tier:
+                if plugin.name == besides:
+                    continue
                 candidates = getattr(plugin, hook)(preemptor, victims)
                 if candidates is None:
                     continue

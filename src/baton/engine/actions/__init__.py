@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from baton.engine.actions.allocate import allocate
 from baton.engine.actions.backfill import backfill
 from baton.engine.actions.enqueue import enqueue
+from baton.engine.actions.gangevict import gangpreempt, gangreclaim
 from baton.engine.actions.preempt import preempt
 from baton.engine.actions.reclaim import reclaim
 from baton.engine.actions.shuffle import shuffle
@@ -16,5 +17,7 @@ ACTIONS: Mapping[str, Callable[[Session], None]] = {
     "backfill": backfill,
     "preempt": preempt,
     "reclaim": reclaim,
+    "gangpreempt": gangpreempt,
+    "gangreclaim": gangreclaim,
     "shuffle": shuffle,
 }

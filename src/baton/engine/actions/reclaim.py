@@ -3,27 +3,29 @@
 Nothing is evicted unless the job's whole gang then has its places.
 """
 
-from baton.engine.evictions import Failures, RoomMaker
+from collections.abc import Callable
+
+from baton.engine.evictions import Failures, RoomMaker, evicting_tasks, keep_or_discard, starving_jobs
 from baton.engine.jobs import Job, QueueShare, Status, Task
-from baton.engine.objects import GroupPhase
 from baton.engine.session import Session
-from baton.engine.verdicts import Cause
 
 
 def reclaim(session: Session) -> None:
+    reclaim_with(session, reclaim_for)
+
+
+def reclaim_with(session: Session, reclaim_one: Callable[[Session, Job, QueueShare], bool]) -> None:
+    """Queue by queue and job by job, for queues below what they deserve."""
     by_queue: dict[str, list[Job]] = {}
-    for job in session.state.active.values():
-        if job.queue is None or job.phase is GroupPhase.PENDING or not job.pending:
-            continue
-        if session.job_valid(job) is None and session.job_starving(job):
-            by_queue.setdefault(job.queue.name, []).append(job)
+    for job in starving_jobs(session):
+        by_queue.setdefault(job.group.queue, []).append(job)
     queues = [session.state.queues[name] for name in session.state.queues if name in by_queue]
     failures = Failures(session)
     for queue in sorted(queues, key=session.queue_key):
-        for job in sorted(by_queue[queue.name], key=session.job_key):
+        for job in by_queue[queue.name]:
             if session.overused(queue):
                 break
-            if not failures.knows(job) and not _reclaim_for(session, job, queue):
+            if not failures.knows(job) and not reclaim_one(session, job, queue):
                 failures.add(job)
 
 
@@ -38,7 +40,9 @@ def _of_others(session: Session, queue: QueueShare) -> dict[int, list[Task]]:
     return by_row
 
 
-def _reclaim_for(session: Session, job: Job, queue: QueueShare) -> bool:
+def reclaim_for(session: Session, job: Job, queue: QueueShare) -> bool:
+    """Surplus and single tasks of queues that give back go, one by one."""
+
     def eligible(other: Task) -> bool:
         return other.status is Status.RUNNING
 
@@ -46,18 +50,9 @@ def _reclaim_for(session: Session, job: Job, queue: QueueShare) -> bool:
     maker = RoomMaker(session, _of_others(session, queue), eligible, session.reclaimable, reason)
     session.nominees.make_way(job)
     statement = session.statement()
-    tasks = [task for task in job.pending.values() if not task.needs.best_effort and task.pod.can_preempt]
-    for task in sorted(tasks, key=session.task_key):
+    for task in evicting_tasks(session, job):
         if not session.job_starving(job):
             break
         if not session.preemptive(queue, task) or not maker.make_room(task, statement):
             break
-    if session.job_pipelined(job) and (statement.evicted or statement.pipelined or statement.allocated):
-        statement.commit()
-        session.blocked[job.key] = (Cause.PIPELINED, None)
-        done = True
-    else:
-        statement.discard()
-        done = False
-    session.nominees.hold()
-    return done
+    return keep_or_discard(session, job, statement)

@@ -1,0 +1,131 @@
+"""Preempt and reclaim for gangs: where surplus pods are not enough, whole gangs give way.
+
+The plain actions never take a gang below its minimum, so a cluster full of gangs gives nothing to a more important
+one. Here the surplus goes first, as there; if that is not enough, whole gangs go, the least important first, and each
+of them is spared again if the job has its places without it. A gang goes whole or stays: none is left with members
+that are of no use. `allowWholeBundle: false` in the action's arguments keeps to the surplus.
+"""
+
+from collections.abc import Sequence
+
+from baton.engine.actions.preempt import between_jobs
+from baton.engine.actions.reclaim import reclaim_for, reclaim_with
+from baton.engine.evictions import Allowed, Failures, evicting_tasks, keep_or_discard, starving_jobs
+from baton.engine.jobs import Job, QueueShare, Task
+from baton.engine.session import EVICTABLE, Session
+from baton.engine.statement import Statement
+
+GANG = "gang"
+
+
+def gangpreempt(session: Session) -> None:
+    """Inside a queue, from jobs of lower priority."""
+    failures = Failures(session)
+    for job in starving_jobs(session):
+        if failures.knows(job) or between_jobs(session, job):
+            continue
+        assert job.queue is not None
+        others = [other for other in job.queue.jobs.values() if other.priority < job.priority]
+        if not _whole_gangs(session, job, others, "gangpreempt"):
+            failures.add(job)
+
+
+def gangreclaim(session: Session) -> None:
+    """Across queues, from those that use more than they deserve."""
+
+    def reclaim_one(session: Session, job: Job, queue: QueueShare) -> bool:
+        if reclaim_for(session, job, queue):
+            return True
+        others = [
+            other
+            for theirs in session.state.queues.values()
+            if theirs is not queue and theirs.queue.reclaimable
+            for other in theirs.jobs.values()
+        ]
+        return _whole_gangs(session, job, others, "gangreclaim")
+
+    reclaim_with(session, reclaim_one)
+
+
+def _whole_gangs(session: Session, job: Job, others: Sequence[Job], action: str) -> bool:
+    if str(session.action_arguments(action).get("allowWholeBundle", True)).lower() == "false":
+        return False
+    tasks = evicting_tasks(session, job)
+    if not tasks:
+        return False
+
+    def allowed(preemptor: Task, victims: Sequence[Task]) -> list[Task]:
+        """By all plugins but the one that keeps every gang above its minimum, which is not the question here."""
+        hook = "preemptable" if action == "gangpreempt" else "reclaimable"
+        return session.victims(hook, preemptor, victims, besides=GANG)
+
+    session.nominees.make_way(job)
+    gone, statement = _enough(session, job, tasks, _bundles(tasks[0], others, allowed), action)
+    for bundle in gone[:-1] if session.job_pipelined(job) else ():
+        fewer = [other for other in gone if other is not bundle]
+        statement.discard()
+        statement = _without(session, job, tasks, fewer, action)
+        if session.job_pipelined(job):
+            gone = fewer
+        else:
+            statement.discard()
+            statement = _without(session, job, tasks, gone, action)
+    return keep_or_discard(session, job, statement)
+
+
+def _bundles(preemptor: Task, others: Sequence[Job], allowed: Allowed) -> list[list[Task]]:
+    """The placed members of each job that may go whole, the least important and youngest job first."""
+    bundles = []
+    for other in sorted(others, key=lambda other: (other.priority, -other.created_s, other.key)):
+        placed = [task for task in other.tasks.values() if task.row >= 0]
+        if not placed or any(
+            task.status not in EVICTABLE or not (task.pod.ours and task.pod.preemptable) for task in placed
+        ):
+            continue
+        if len(allowed(preemptor, placed)) == len(placed):
+            bundles.append(placed)
+    return bundles
+
+
+def _enough(
+    session: Session, job: Job, tasks: Sequence[Task], bundles: Sequence[list[Task]], action: str
+) -> tuple[list[list[Task]], Statement]:
+    """Bundles from the front until the job has its places; all of them when it never has."""
+    statement = session.statement()
+    gone = []
+    for bundle in bundles:
+        _evict(statement, bundle, tasks[0], action)
+        gone.append(bundle)
+        mark = statement.checkpoint()
+        if _place(session, job, tasks, statement):
+            break
+        statement.rollback(mark)
+    return gone, statement
+
+
+def _without(
+    session: Session, job: Job, tasks: Sequence[Task], bundles: Sequence[list[Task]], action: str
+) -> Statement:
+    statement = session.statement()
+    for bundle in bundles:
+        _evict(statement, bundle, tasks[0], action)
+    _place(session, job, tasks, statement)
+    return statement
+
+
+def _evict(statement: Statement, bundle: Sequence[Task], preemptor: Task, action: str) -> None:
+    owner = preemptor.job.key if preemptor.job is not None else preemptor.key
+    for victim in bundle:
+        statement.evict(victim, f"{action}: its whole gang gives way to {owner}", preemptor)
+
+
+def _place(session: Session, job: Job, tasks: Sequence[Task], statement: Statement) -> bool:
+    assert job.queue is not None
+    for task in tasks:
+        if not session.job_starving(job):
+            break
+        placement = session.find(task) if session.allocatable(job.queue, task) else None
+        if placement is None:
+            break
+        statement.place(task, placement)
+    return session.job_pipelined(job)
