@@ -209,7 +209,7 @@ class JobController:
             with self._blaming(job, "PVCError"):
                 job, claims = await self._hands.keep_claims(job)
             with self._blaming(job, "PluginError"):
-                records = await self._hands.keep_belongings(job, plugins)
+                job, records = await self._hands.keep_belongings(job, plugins)
             return job, msgspec.structs.replace(status, controlled_resources={**records, **claims})
         if plan.belongings is False and any(name.startswith("plugin-") for name in status.controlled_resources):
             records = await self._hands.remove_belongings(job, plugins)

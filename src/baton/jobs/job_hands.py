@@ -115,19 +115,30 @@ class JobHands:
             await self._delete(POD_GROUPS, metadata.name, metadata.namespace, {"preconditions": {"uid": metadata.uid}})
             self._groups.deleted(group)
 
-    async def keep_belongings(self, job: Job, plugins: Sequence[Plugin]) -> dict[str, str]:
-        """Make what plugins need and is not recorded yet, renew what has changed; returns the records to be."""
-        records = dict(job.status.controlled_resources)
+    async def keep_belongings(self, job: Job, plugins: Sequence[Plugin]) -> tuple[Job, dict[str, str]]:
+        """Make what plugins need and is not recorded yet, renew what has changed; returns the records to be.
+
+        A record is taken back before its content changes, because the new one is written later: a job that is scaled
+        down and up again in between would find the old record right and leave the content wrong.
+        """
+        told = job.status.controlled_resources
+        records, withdrawn = dict(told), dict(told)
+        renewals: list[Belonging] = []
         for plugin in plugins:
+            name, content = f"plugin-{plugin.name}", f"plugin-{plugin.name}-content"
             things = plugin.belongings(job)
             fingerprint = await asyncio.to_thread(_fingerprint, things) if any(t.renewed for t in things) else ""
-            known = records.get(f"plugin-{plugin.name}") == plugin.name
-            if not known or (fingerprint and records.get(f"plugin-{plugin.name}-content") != fingerprint):
-                await self._all([self._keep(job, thing) for thing in things if not known or thing.renewed])
-            records[f"plugin-{plugin.name}"] = plugin.name
+            known = told.get(name) == plugin.name
+            if not known or (fingerprint and told.get(content) != fingerprint):
+                renewals += [thing for thing in things if not known or thing.renewed]
+                withdrawn.pop(content, None)
+            records[name] = plugin.name
             if fingerprint:
-                records[f"plugin-{plugin.name}-content"] = fingerprint
-        return records
+                records[content] = fingerprint
+        if withdrawn != told:
+            job = await self.write_status(job, msgspec.structs.replace(job.status, controlled_resources=withdrawn))
+        await self._all([self._keep(job, thing) for thing in renewals])
+        return job, records
 
     async def remove_belongings(self, job: Job, plugins: Sequence[Plugin]) -> dict[str, str]:
         """Remove what plugins made; returns the records that remain."""
