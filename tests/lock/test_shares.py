@@ -176,3 +176,33 @@ def test_accounts_agree_with_what_workers_saw_and_the_fairness_error_is_small() 
         assert ledger.entitled_s == pytest.approx(worker.received_s, rel=0.02)
         # The last wait is still going on, or was not long.
         assert ledger.waited_s == pytest.approx(sum(worker.waits), abs=5)
+
+
+@pytest.mark.parametrize(("weights", "round_quanta"), [((1, 2, 3), 3.0), ((30, 70), 2.0), ((1, 1, 1, 1), 4.0)])
+def test_a_round_takes_one_quantum_per_client_whatever_the_weights(
+    weights: tuple[int, ...], round_quanta: float
+) -> None:
+    """A few rounds are enough for the shares: nobody's turn is a multiple of a full one of the lightest."""
+    m = Machine(Settings(mode=Mode.SERIAL))
+    workers = [m.add(Terms(weight=weight), memory_bytes=12 * GIB) for weight in weights]
+    quantum_s = m.core.cards[m.cards[0]].quantum_s
+    m.run(4 * round_quanta * quantum_s)
+    began = [worker.received_s for worker in workers]
+    rounds = 6
+    m.run(rounds * round_quanta * quantum_s)
+    total = sum(weights)
+    for worker, before, weight in zip(workers, began, weights, strict=True):
+        share = (worker.received_s - before) / (rounds * round_quanta * quantum_s)
+        assert share == pytest.approx(weight / total, abs=0.03)
+    assert max(max(worker.waits[1:]) for worker in workers) <= 1.6 * round_quanta * quantum_s
+
+
+def test_a_turn_is_always_worth_its_switch() -> None:
+    m = Machine(Settings(mode=Mode.SERIAL))
+    light = m.add(Terms(weight=1), memory_bytes=12 * GIB)
+    m.add(Terms(weight=1000), memory_bytes=12 * GIB)
+    card = m.core.cards[m.cards[0]]
+    m.run(5000 * card.quantum_s)
+    assert light.grants > 3
+    assert card.cost_s is not None
+    assert light.received_s / light.grants >= 10 * card.cost_s

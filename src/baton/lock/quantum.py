@@ -79,15 +79,33 @@ def refresh(card: Card, settings: Settings) -> None:
         card.idle_s = min(max(cost_s, settings.min_idle_s), settings.max_idle_s)
 
 
-def shortest_turn_s(card: Card, settings: Settings) -> float:
+def shortest_turn_s(card: Card, holder: Client, settings: Settings) -> float:
     """The least a holder gets when a higher priority, a due gang or a compute window wants the card."""
     least_s = max(card.quantum_s / 10, min(settings.min_quantum_s, card.quantum_s))
-    return min(least_s, turn_s(card, settings)) if card.limited else least_s
+    return min(least_s, turn_s(card, holder, settings)) if card.limited else least_s
 
 
-def turn_s(card: Card, settings: Settings) -> float:
-    """How long the present turn may last while others wait; compute limits on the card shorten it."""
+def turn_s(card: Card, holder: Client, settings: Settings) -> float:
+    """How long a turn lasts at least while others wait; whoever is due more goes on until it has had that.
+
+    A lighter weight and compute limits on the card shorten it.
+    """
+    length_s = _weighted_s(card, holder, settings)
     if not card.limited or card.window_s <= 0:
-        return card.quantum_s
+        return length_s
     smallest = min((c.quota.share for c in card.limited.values() if c.quota and c.id in card.active), default=1.0)
-    return max(min(card.quantum_s, smallest * card.window_s), min(settings.min_quantum_s, card.quantum_s) / 10)
+    return max(min(length_s, smallest * card.window_s), min(settings.min_quantum_s, length_s) / 10)
+
+
+def _weighted_s(card: Card, holder: Client, settings: Settings) -> float:
+    """The quantum is the mean turn: with full turns for the lightest, the others' would be multiples of it.
+
+    So the same number of switches gives a round that is shorter, and shares that are kept over a shorter time. No turn
+    is shorter than is worth its switch.
+    """
+    quantum_s = card.quantum_s
+    mean = card.active_weight / len(card.active) if card.active else 0.0
+    if card.fixed_quantum_s is not None or holder.weight >= mean:
+        return quantum_s
+    worth_s = max(settings.min_quantum_s, settings.slice_switches * (card.cost_s or 0.0))
+    return min(quantum_s, max(quantum_s * holder.weight / mean, worth_s))

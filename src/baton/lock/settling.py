@@ -118,7 +118,7 @@ class Settling(Turns):
             holder = next((c for c in card.holders.values() if c.phase is Phase.HOLDING), None)
             if holder is None or holder.turn is None:
                 return
-            soonest_s = holder.turn.granted_s + quantum.shortest_turn_s(card, settings)
+            soonest_s = holder.turn.granted_s + quantum.shortest_turn_s(card, holder, settings)
             if now_s < soonest_s:
                 if policy.anyone(card):
                     looks.append(soonest_s)
@@ -128,9 +128,9 @@ class Settling(Turns):
             rival = self._gang_rival(card) if waiter is None else None
             if waiter is None and rival is None:
                 return
-            turn_s = quantum.turn_s(card, settings)
+            turn_s = quantum.turn_s(card, holder, settings)
             if reserved is not None or (waiter is not None and waiter.terms.priority > holder.terms.priority):
-                turn_s = quantum.shortest_turn_s(card, settings)
+                turn_s = quantum.shortest_turn_s(card, holder, settings)
             end_s = holder.turn.granted_s + turn_s
             if now_s < end_s:
                 looks.append(end_s)
@@ -148,7 +148,7 @@ class Settling(Turns):
         if chosen is not None:
             self._grant(chosen, now_s)
             if policy.anyone(card):
-                looks.append(now_s + quantum.shortest_turn_s(card, settings))
+                looks.append(now_s + quantum.shortest_turn_s(card, chosen, settings))
             used_up_s = quotas.exhausted_at_s(card, chosen, now_s)
             if used_up_s is not None:
                 looks.append(used_up_s + 1e-6)
