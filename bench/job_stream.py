@@ -125,7 +125,7 @@ def clear(bed: Bed, namespace: str) -> None:
 def controller_program(bed: Bed) -> Component:
     """Our controllers, without limits on requests and without an election."""
     address = f"{bed.record.loopback_address}:18081"
-    words = [BATON, "controller", "--no-elect", "--qps=0", "--workers=64", f"--listen={address}"]
+    words = [BATON, "controller", "--no-leader-elect", "--qps=0", "--workers=64", f"--listen={address}"]
     log = bed.directory / "logs" / "controller.log"
 
     def ready() -> bool:

@@ -5,11 +5,13 @@ import os
 import secrets
 import socket
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from baton.cli.output import command_app
+from baton.errors import UsageError
 
 app = command_app()
 
@@ -23,17 +25,22 @@ def controller(
         list[str] | None,
         typer.Option(metavar="NAME", help="Pods of this scheduler are ours; may be repeated. Default: baton, volcano."),
     ] = None,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="Of the cluster; in a pod its service account, else $KUBECONFIG."
+        ),
+    ] = None,
     qps: Annotated[float, typer.Option(min=0, help="Requests a second to the API server; 0 for no limit.")] = 500,
     burst: Annotated[int, typer.Option(min=1, help="Requests at once before the rate counts.")] = 1000,
     workers: Annotated[int, typer.Option(min=1, help="Objects of one kind worked on at the same time.")] = 16,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Serve health and metrics there.")] = ":8081",
-    elect: Annotated[bool, typer.Option("--elect/--no-elect", help="Work only while holding the lease.")] = True,
-    lease_name: Annotated[str, typer.Option(help="Name of the lease.")] = "baton-controller",
-    lease_namespace: Annotated[
-        str | None, typer.Option(help="Namespace of the lease; default: the pod's or the kubeconfig's.")
-    ] = None,
+    leader_elect: Annotated[bool, typer.Option(help="Of several replicas, one works.")] = True,
+    lease: Annotated[str, typer.Option(metavar="NAMESPACE/NAME", help="The Lease that replicas compete for.")] = (
+        "kube-system/baton-controller"
+    ),
     lease_duration: Annotated[
-        float, typer.Option(min=1.0, metavar="SECONDS", help="How long others wait for a leader that fell silent.")
+        float, typer.Option(min=3.0, metavar="SECONDS", help="Seconds until a dead leader is replaced.")
     ] = 15.0,
     identity: Annotated[
         str | None, typer.Option(envvar="POD_NAME", help="This replica in the lease; default: the host and a number.")
@@ -49,20 +56,26 @@ def controller(
     from baton.jobs.assembly import ControllerProgram, Settings, choose
     from baton.jobs.controller import SCHEDULER_NAMES
     from baton.kube.client import Client
+    from baton.kube.credentials import in_cluster
+    from baton.kube.kubeconfig import load
     from baton.lock import logs
 
     logs.set_up(sys.stderr, as_json=log_json, verbose=verbose)
     chosen = choose(controllers or ())
+    namespace, slash, name = lease.partition("/")
+    if not (namespace and slash and name):
+        raise UsageError(f"--lease is {lease!r}, expected NAMESPACE/NAME")
+    where = load([kubeconfig]) if kubeconfig is not None else in_cluster() or load()
 
     async def serve() -> None:
-        async with Client.from_environment(qps=qps, burst=burst, user_agent="baton-controller") as client:
+        async with Client(where, qps=qps, burst=burst, user_agent="baton-controller") as client:
             settings = Settings(
                 identity=identity or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}",
                 listen=listen,
                 workers=workers,
-                elect=elect,
-                lease_name=lease_name,
-                lease_namespace=lease_namespace or client.access.namespace,
+                elect=leader_elect,
+                lease_name=name,
+                lease_namespace=namespace,
                 lease_duration_s=lease_duration,
                 scheduler_names=tuple(scheduler_name or SCHEDULER_NAMES),
             )

@@ -62,7 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     elect: bool = True
     """False leads at once and for ever: for a single replica that is never rolled over."""
     lease_name: str = COMPONENT
-    lease_namespace: str = "default"
+    lease_namespace: str = "kube-system"
     lease_duration_s: float = 15.0
     """How long the others wait for a leader that fell silent. It renews every 2/15 of this and gives up at 2/3."""
     sync_limit_s: float = 120.0

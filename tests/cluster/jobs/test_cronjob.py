@@ -57,6 +57,9 @@ class CronJobs:
         found: dict[str, Any] = self.bed.api.get(path("cronjobs", self.namespace, name)).get("status", {})
         return found
 
+    def version(self, name: str) -> str:
+        return str(self.bed.api.get(path("cronjobs", self.namespace, name))["metadata"]["resourceVersion"])
+
     def active(self, name: str) -> list[str]:
         return [one["name"] for one in self.status(name).get("active", [])]
 
@@ -109,6 +112,10 @@ def test_a_run_is_made_at_its_time_runs_and_is_remembered(crons: CronJobs) -> No
     assert crons.status("nightly")["lastScheduleTime"] == f"{crons.minute(3):%Y-%m-%dT%H:%M:%SZ}"
     assert set(crons.jobs()) == {name}
     crons.until_said("nightly", "SuccessfulCreate")
+    before = crons.version("nightly")
+    crons.make("another", 3, outcome="succeed")
+    crons.until_phase(crons.job_name("another", 3), "Completed")
+    assert crons.version("nightly") == before, "nothing changed, and yet it was written"
 
 
 def test_forbid_waits_for_the_run_before(crons: CronJobs) -> None:

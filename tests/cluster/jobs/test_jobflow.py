@@ -98,6 +98,21 @@ def test_jobs_are_deleted_when_the_flow_does_not_retain_them(flows: Flows) -> No
     assert flows.status("run")["completedJobs"] == ["run-once"]
 
 
+def test_a_flow_that_has_ended_is_left_alone(flows: Flows) -> None:
+    flows.template("once")
+    flows.flow("first", {"once": []})
+    flows.until("first", "Succeed")
+
+    def version() -> str:
+        return str(flows.bed.api.get(path("jobflows", flows.namespace, "first"))["metadata"]["resourceVersion"])
+
+    before = version()
+    # What would be written again and again is written while another flow goes all its way.
+    flows.flow("second", {"once": []})
+    flows.until("second", "Succeed")
+    assert version() == before
+
+
 def test_a_failure_ends_the_flow_and_what_depends_on_it_never_starts(flows: Flows) -> None:
     flows.template("good")
     flows.template("bad", outcome="fail", maxRetry=1, policies=[{"event": "PodFailed", "action": "TerminateJob"}])

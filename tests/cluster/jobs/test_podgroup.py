@@ -64,6 +64,7 @@ def test_a_deployment_has_a_group_per_revision_and_none_when_scaled_to_zero(
     assert first["metadata"]["ownerReferences"][0]["kind"] == "ReplicaSet"
     assert first["status"]["phase"] == "Pending"
     until_named(crd_bed, namespace, 3, first["metadata"]["name"])
+    assert groups(crd_bed, namespace) == [first], "nothing changed, and yet it was written"
     changed = workload("web", cpu="2", replicas=3)["spec"]["template"]
     recreate = {"type": "Recreate", "rollingUpdate": None}
     crd_bed.api.patch(f"{deployments}/web", {"spec": {"template": changed, "strategy": recreate}})
