@@ -242,7 +242,8 @@ class JobController:
         begun = bool(job.status.state.phase)
         moved = begun and status.state.phase != job.status.state.phase
         crowd = len(self._waiting) + self._looking > CROWD
-        urgent = moved and not (crowd and status.state.phase == JobPhase.RUNNING)
+        finished = status.succeeded + status.failed > 0
+        urgent = (moved and not (crowd and status.state.phase == JobPhase.RUNNING)) or (finished and not begun)
         now_s = time.monotonic()
         patience_s = CROWDED_S if crowd else COALESCE_S if begun else 0.0
         memory.due_s = now_s + patience_s if memory.due_s is None else min(memory.due_s, now_s + patience_s)

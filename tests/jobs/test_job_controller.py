@@ -1,0 +1,166 @@
+"""How many requests the job controller makes, and which ones wait: a stream of jobs against a server that counts.
+
+What the requests do on a real API server is shown in tests/cluster/jobs; here only their number and order matter.
+"""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+
+from baton.jobs import job_controller
+from baton.jobs.controller import Surroundings
+from baton.jobs.job_controller import JobController
+from baton.kube.client import Resource
+from baton.kube.errors import ConflictError
+from baton.kube.store import Key, Store, key_of
+from baton.kube.volcano import Job
+
+
+class CountingServer:
+    """Takes creates and status writes, answers as an API server does, and shows them when told to."""
+
+    def __init__(self) -> None:
+        self.stores: dict[str, Store[Any]] = {}
+        self.requests: Counter[str] = Counter()
+        self.unseen: list[tuple[str, Any]] = []
+        self.conflicts = 0
+        self._version = 1000
+
+    def store(self, resource: Resource[Any], indexes: dict[str, Any] | None = None) -> Store[Any]:
+        store = self.stores.setdefault(resource.plural, Store())
+        for name, index in (indexes or {}).items():
+            store.add_index(name, index)
+        return store
+
+    async def create(self, resource: Resource[Any], body: Any, namespace: str) -> Any:
+        await asyncio.sleep(0)
+        self.requests[f"create {resource.plural}"] += 1
+        plain = msgspec.to_builtins(body)
+        plain["metadata"] |= {"uid": f"uid-{plain['metadata']['name']}", "resourceVersion": self._next()}
+        return self._answer(resource, msgspec.json.decode(msgspec.json.encode(plain), type=resource.kind))
+
+    async def replace(
+        self, resource: Resource[Any], name: str, body: Any, namespace: str, *, subresource: str = ""
+    ) -> Any:
+        await asyncio.sleep(0)
+        if self.conflicts:
+            self.conflicts -= 1
+            raise ConflictError(409, "Conflict", "the object has been modified")
+        self.requests[f"write {resource.plural}/{subresource}"] += 1
+        old = self.stores[resource.plural].get(Key(f"{namespace}/{name}"))
+        return self._answer(resource, self.changed(old, status=body["status"]))
+
+    async def delete(self, resource: Resource[Any], name: str, namespace: str, *, options: Any = None) -> None:
+        self.requests[f"delete {resource.plural}"] += 1
+        self.stores[resource.plural].remove(Key(f"{namespace}/{name}"))
+
+    def changed(self, old: Any, **fields: Any) -> Any:
+        metadata = msgspec.structs.replace(old.metadata, resource_version=self._next())
+        return msgspec.structs.replace(old, metadata=metadata, **fields)
+
+    def show(self) -> None:
+        """The watches catch up."""
+        unseen, self.unseen = self.unseen, []
+        for plural, item in unseen:
+            self.stores[plural].put(item)
+
+    def _answer(self, resource: Resource[Any], item: Any) -> Any:
+        self.unseen.append((resource.plural, item))
+        return item
+
+    def _next(self) -> str:
+        self._version += 1
+        return str(self._version)
+
+
+class Quiet:
+    def record(self, *_: Any, **__: Any) -> None:
+        """Events are of no interest here."""
+
+
+class Stream:
+    """Jobs of one pod, a controller, and somebody who plays scheduler and kubelet."""
+
+    def __init__(self, number: int) -> None:
+        self.server = CountingServer()
+        self.woken: dict[Key, None] = {}
+        server: Any = self.server
+        quiet: Any = Quiet()
+        self.controller = JobController(Surroundings(client=server, recorder=quiet))
+        self.controller.watch(server, lambda key: self.woken.__setitem__(key, None))
+        for place in range(number):
+            task = {"name": "main", "replicas": 1, "template": {"spec": {"containers": [{"name": "c"}]}}}
+            body = {
+                "metadata": {"name": f"j{place}", "namespace": "n", "uid": f"u{place}", "resourceVersion": "1"},
+                "spec": {"tasks": [task]},
+            }
+            self.server.stores["jobs"].put(msgspec.convert(body, Job))
+
+    async def settle(self) -> None:
+        """Look at everything that was woken, side by side, until nothing is."""
+        while self.woken:
+            keys, self.woken = list(self.woken), {}
+            await asyncio.gather(*(self.controller.sync(key) for key in keys))
+            self.server.show()
+
+    async def run_all(self) -> None:
+        await self.settle()
+        for group in list(self.server.stores["podgroups"]):
+            status = msgspec.structs.replace(group.status, phase="Inqueue")
+            self.server.stores["podgroups"].put(self.server.changed(group, status=status))
+        await self.settle()
+        self.move_pods("Running")
+        await self.settle()
+
+    def move_pods(self, phase: str) -> None:
+        for pod in list(self.server.stores["pods"]):
+            status = msgspec.structs.replace(pod.status, phase=phase)
+            self.server.stores["pods"].put(self.server.changed(pod, status=status))
+
+    def phases(self) -> set[str]:
+        return {job.status.state.phase for job in self.server.stores["jobs"]}
+
+
+async def test_one_job_costs_one_group_one_pod_and_a_status_per_phase() -> None:
+    stream = Stream(1)
+    await stream.run_all()
+    assert stream.phases() == {"Running"}
+    assert stream.server.requests == {"create podgroups": 1, "create pods": 1, "write jobs/status": 2}
+
+
+async def test_in_a_crowd_pods_come_first_and_good_news_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Stream(500)
+    await stream.run_all()
+    requests = stream.server.requests
+    assert (requests["create podgroups"], requests["create pods"]) == (500, 500)
+    assert requests["write jobs/status"] < 100
+    monkeypatch.setattr(job_controller, "CROWDED_S", 0.0)
+    for _ in range(200):
+        for job in stream.server.stores["jobs"]:
+            if job.status.state.phase != "Running":
+                stream.woken[key_of(job)] = None
+        if not stream.woken:
+            break
+        await stream.settle()
+    assert stream.phases() == {"Running"}
+    assert requests["write jobs/status"] < 2 * 500
+
+
+async def test_the_end_of_a_job_does_not_wait_for_the_crowd() -> None:
+    stream = Stream(300)
+    await stream.run_all()
+    stream.move_pods("Failed")
+    await stream.settle()
+    assert stream.phases() == {"Failed"}
+
+
+async def test_a_job_that_somebody_changed_meanwhile_is_looked_at_again() -> None:
+    stream = Stream(1)
+    stream.server.conflicts = 1
+    assert await stream.controller.sync(Key("n/j0")) == job_controller.COALESCE_S
+    await stream.run_all()
+    assert stream.phases() == {"Running"}
+    assert stream.server.requests["create podgroups"] == 1
