@@ -95,6 +95,7 @@ def test_a_slow_link_slows_copies(machine: Machine) -> None:
         open_card()
         memory, host = check(cuda.cuMemAlloc(64 * MIB)), check(cuda.cuMemAllocHost(64 * MIB))
         start, end = (check(cuda.cuEventCreate(0)) for _ in range(2))
+        busy(10_000)  # long enough for the rest to be launched meanwhile
         check(cuda.cuEventRecord(start, 0))
         check(cuda.cuMemcpyHtoDAsync(memory, host, 64 * MIB, 0))
         check(cuda.cuEventRecord(end, 0))

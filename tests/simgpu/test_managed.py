@@ -89,6 +89,7 @@ def test_prefetching_pays_the_transfer_ahead_of_the_kernel(card: Machine) -> Non
         check(cuda.cuCtxSynchronize())
         assert check(cuda.cuMemGetInfo())[0] == GIB
         start, end = (check(cuda.cuEventCreate(0)) for _ in range(2))
+        busy(50_000)  # long enough for the rest to be launched meanwhile
         check(cuda.cuMemPrefetchAsync(a, size, device, 0, 0))
         check(cuda.cuEventRecord(start, 0))
         touch(a, size, 10)
@@ -108,6 +109,7 @@ def test_two_working_sets_that_do_not_fit_thrash_and_one_alone_does_not(card: Ma
         say("ready")
         sys.stdin.readline()
         start, end = (check(cuda.cuEventCreate(0)) for _ in range(2))
+        busy(50_000)  # long enough for the rest to be launched meanwhile
         check(cuda.cuEventRecord(start, 0))
         for _ in range(20):
             touch(memory, size, 50)

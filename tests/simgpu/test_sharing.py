@@ -21,6 +21,7 @@ def test_two_processes_share_the_card(machine: Machine) -> None:
         say("ready")
         sys.stdin.readline()
         start, end = (check(cuda.cuEventCreate(0)) for _ in range(2))
+        busy(10_000, demand=float(sys.argv[1]))  # long enough for the rest to be launched meanwhile
         check(cuda.cuEventRecord(start, 0))
         busy(4000, demand=float(sys.argv[1]))
         check(cuda.cuEventRecord(end, 0))
@@ -86,6 +87,7 @@ def test_the_living_take_over_what_the_dead_held(machine: Machine) -> None:
         sys.stdin.readline()
         check(cuda.cuMemAlloc(900 * MIB))
         start, end = (check(cuda.cuEventCreate(0)) for _ in range(2))
+        busy(10_000)  # long enough for the rest to be launched meanwhile
         check(cuda.cuEventRecord(start, 0))
         busy(1000)
         check(cuda.cuEventRecord(end, 0))

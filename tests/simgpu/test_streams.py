@@ -60,7 +60,7 @@ def test_events_measure_modelled_time(machine: Machine) -> None:
         open_card()
         stream = check(cuda.cuStreamCreate(1))
         start, middle, end = (check(cuda.cuEventCreate(0)) for _ in range(3))
-        busy(10_000, stream)  # long enough for the rest to be launched meanwhile
+        busy(30_000, stream)  # long enough for the rest to be launched meanwhile
         check(cuda.cuEventRecord(start, stream))
         busy(200, stream)
         check(cuda.cuEventRecord(middle, stream))
@@ -84,7 +84,9 @@ def test_streams_run_side_by_side_and_wait_where_told(machine: Machine) -> None:
         open_card()
         first, second = (check(cuda.cuStreamCreate(1)) for _ in range(2))
         begin, left, right, joined = (check(cuda.cuEventCreate(0)) for _ in range(4))
+        busy(10_000, first)  # long enough for the rest to be launched meanwhile
         check(cuda.cuEventRecord(begin, first))
+        check(cuda.cuStreamWaitEvent(second, begin, 0))
         # Two kernels of 40 % fit next to each other; two of 100 % share.
         busy(400, first, demand=0.4)
         busy(400, second, demand=0.4)
@@ -92,7 +94,9 @@ def test_streams_run_side_by_side_and_wait_where_told(machine: Machine) -> None:
         check(cuda.cuEventRecord(right, second))
         check(cuda.cuCtxSynchronize())
         assert elapsed_ms(begin, left) < 500 and elapsed_ms(begin, right) < 500
+        busy(10_000, first)
         check(cuda.cuEventRecord(begin, first))
+        check(cuda.cuStreamWaitEvent(second, begin, 0))
         busy(400, first)
         busy(400, second)
         check(cuda.cuEventRecord(right, second))
