@@ -14,7 +14,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,9 +23,9 @@ import yaml
 
 from baton.engine import records
 from baton.engine.events import PodChanged
-from baton.kube.install import manifests
 from testbed.bed import Bed
 from testbed.processes import Component, bed_environment
+from tests.cluster.admission.webhooks import called, free_port, install_webhooks
 from tests.cluster.installation import install_crds
 
 ROOT = Path(__file__).parents[2]
@@ -47,8 +46,6 @@ tiers:
 """
 """Jobs are admitted whatever there is room for: their pods are there, and only the gang keeps them back."""
 
-WEBHOOK_PORT = 8443
-QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/{}/jobs"
 POD_GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/{}/podgroups"
 
@@ -87,7 +84,7 @@ class BatonPrograms:
         self.bed = bed
         install_crds(bed)
         self._create_namespace(SYSTEM)
-        self._webhooks = f"{bed.record.loopback_address}:{WEBHOOK_PORT}"
+        self._webhooks = free_port()
         self.components = {name: self._component(name) for name in programs}
 
     def __enter__(self) -> "BatonPrograms":
@@ -97,7 +94,8 @@ class BatonPrograms:
             for component in self.components.values():
                 component.wait_ready()
             if "admission" in self.components:
-                self._install_webhooks()
+                install_webhooks(self.bed, self._webhooks)
+                self.bed.wait_for(lambda: called(self.bed), "the API server to ask admission")
         except BaseException:
             self.stop()
             raise
@@ -141,10 +139,10 @@ class BatonPrograms:
 
     def _words(self, name: str) -> list[str]:
         if name == "controller":
-            return ["--listen", self.address(name), "--no-elect", "--qps", "0"]
+            return ["--listen", self.address(name), "--no-leader-elect", "--qps", "0"]
         if name == "scheduler":
             return ["--listen", self.address(name), "--no-leader-elect", "--config-map", f"{SYSTEM}/{CONFIG_MAP}"]
-        webhooks = ["--host", self.bed.record.loopback_address, "--listen", self._webhooks]
+        webhooks = ["--host", "127.0.0.1", "--listen", f"127.0.0.1:{self._webhooks}"]
         return [
             *webhooks,
             "--observe",
@@ -163,28 +161,6 @@ class BatonPrograms:
         except (OSError, http.client.HTTPException):
             return False
         return True
-
-    def _install_webhooks(self) -> None:
-        """The shipped configurations, calling the process instead of a service, which needs a kube-proxy."""
-        for configuration in manifests():
-            if not configuration["kind"].endswith("WebhookConfiguration"):
-                continue
-            for webhook in configuration["webhooks"]:
-                path = webhook["clientConfig"].pop("service")["path"]
-                webhook["clientConfig"]["url"] = f"https://{self._webhooks}{path}"
-            self.bed.apply(configuration)
-        probe = {
-            "apiVersion": "scheduling.volcano.sh/v1beta1",
-            "kind": "Queue",
-            "metadata": {"name": "probe"},
-            "spec": {"parent": "nowhere"},
-        }
-
-        def refused() -> bool:
-            status, _ = self.bed.api.request("POST", f"{QUEUES}?dryRun=All", probe)
-            return status == HTTPStatus.UNPROCESSABLE_ENTITY
-
-        self.bed.wait_for(refused, "the API server to ask admission")
 
     def _create_namespace(self, name: str) -> None:
         if not self.bed.api.exists(f"/api/v1/namespaces/{name}"):
