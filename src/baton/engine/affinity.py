@@ -166,13 +166,14 @@ class PlacedPods:
 
     def selects(self, key: TermKey, namespace: str, labels: tuple[tuple[str, str], ...]) -> bool:
         named = dict(labels)
-        return all(self._picks_namespace(pick, namespace) and pick.selector.matches(named) for pick in key.picks)
-
-    def _picks_namespace(self, pick: Pick, namespace: str) -> bool:
-        if namespace in pick.namespaces:
-            return True
-        selector = pick.namespace_selector
-        return selector is not None and selector.matches(self.namespace_labels.get(namespace, {}))
+        for selector, namespaces, namespace_selector in key.picks:
+            if namespace not in namespaces and not (
+                namespace_selector is not None and namespace_selector.matches(self.namespace_labels.get(namespace, {}))
+            ):
+                return False
+            if not selector.matches(named):
+                return False
+        return True
 
     def add(self, task: Task) -> None:
         self._count(task, 1)

@@ -66,7 +66,7 @@ class Signature:
         "epoch",
         "last_row",
         "later",
-        "nowhere_at",
+        "nowhere",
         "plain",
         "score",
         "steps",
@@ -84,19 +84,17 @@ class Signature:
         self.ahead_row = -1
         self.steps = 4
         self.trajectories: dict[int, tuple[Trajectory, int]] = {}
-        self.nowhere_at = (-1, -1)
-        """Epoch and position in the log of changes at which no node would take the task, now or later."""
+        self.nowhere = (-1, -1, False)
+        """Epoch and position in the log of changes, and whether no node would take the task then, now or later."""
 
     def is_nowhere(self) -> bool:
         """Whether no node would take the task, now or once evicted pods are gone; known until a node changes."""
-        here = (self.epoch, self.cursor)
-        if self.nowhere_at == here:
-            return True
-        for scores in (self.score, self.later):
-            if scores is not None and len(scores) and scores.max() > NEVER:
-                return False
-        self.nowhere_at = here
-        return True
+        epoch, cursor, nowhere = self.nowhere
+        if epoch != self.epoch or cursor != self.cursor:
+            both = [scores for scores in (self.score, self.later) if scores is not None and len(scores)]
+            nowhere = all(scores.max() == NEVER for scores in both)
+            self.nowhere = (self.epoch, self.cursor, nowhere)
+        return nowhere
 
 
 class SignatureCache:

@@ -45,7 +45,8 @@ class PredicatesPlugin(Plugin[PredicatesArguments]):
 
     def filters(self, task: Task, nodes: NodeView) -> Iterator[Check]:
         spec, arguments = task.needs.spec, self.arguments
-        yield Check("not ready or unschedulable", _not_withheld(spec.tolerations, nodes), resolvable=False)
+        if nodes.column(nodes.table.withheld).any():
+            yield Check("not ready or unschedulable", _not_withheld(spec.tolerations, nodes), resolvable=False)
         if arguments.node_affinity:
             for key, value in spec.node_selector:
                 wanted = nodes.table.label_values(key).get(value, -1)
