@@ -53,7 +53,7 @@ _LOG = structlog.get_logger("baton.jobs")
 COALESCE_S = 0.2
 """How long a count may be old before it is written."""
 CROWD = 48
-"""So many jobs that are looked at or wait to be are a crowd."""
+"""So many jobs that have no status yet, or wait to be looked at, are a crowd."""
 CROWDED_S = 15.0
 """How long a crowd may keep good news from being written."""
 STATUS_PLACES = 8
@@ -75,7 +75,8 @@ class JobController:
         self._now = surroundings.now
         self._memories: dict[Key, Memory] = {}
         self._waiting: dict[Key, None] = {}
-        self._looking = 0
+        self._new: dict[Key, None] = {}
+        """Jobs without a status: in a stream they are as many as the API server is behind."""
         self._writing = 0
         self._entered = Counter(
             "baton_job_phases", "Jobs that entered a phase.", ("phase",), registry=surroundings.registry
@@ -134,12 +135,14 @@ class JobController:
         job = self._jobs.get(key)
         if job is None or job.metadata.deletion_timestamp:
             self._memories.pop(key, None)
+            self._new.pop(key, None)
             for command in self._commands.by_index("job", key):
                 await self._consume(command)
             return None
         pods = {pod.metadata.name: pod for pod in self._pods.members("job", key) if is_of(pod, job)}
         memory, updated = self._recall(key, job, pods.values())
-        self._looking += 1
+        if not job.status.state.phase:
+            self._new[key] = None
         try:
             return await self._step(job, pods, memory, updated=updated)
         except ConflictError:
@@ -150,8 +153,6 @@ class JobController:
             if "being terminated" not in error.message:
                 raise
             return None  # the namespace is on its way out, and the job with it
-        finally:
-            self._looking -= 1
 
     async def _step(self, job: Job, pods: dict[str, Pod], memory: Memory, *, updated: bool) -> float | None:
         now_s = self._now().timestamp()
@@ -241,7 +242,7 @@ class JobController:
             return None
         begun = bool(job.status.state.phase)
         moved = begun and status.state.phase != job.status.state.phase
-        crowd = len(self._waiting) + self._looking > CROWD
+        crowd = len(self._waiting) + len(self._new) > CROWD
         finished = status.succeeded + status.failed > 0
         urgent = (moved and not (crowd and status.state.phase == JobPhase.RUNNING)) or (finished and not begun)
         now_s = time.monotonic()
@@ -261,6 +262,7 @@ class JobController:
         finally:
             self._writing -= 1
         memory.due_s = None
+        self._new.pop(key_of(job), None)
         if written.status.state.phase != job.status.state.phase:
             self._entered.labels(written.status.state.phase).inc()
             _LOG.info(
