@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -292,17 +293,21 @@ class Node:
         }
         (self._directory / "var/lib/cni/net.d/10-bed.conflist").write_text(json.dumps(config))
 
+    @cached_property
+    def has_cdi(self) -> bool:
+        """Whether the runtime knows the container device interface."""
+        said = subprocess.run([self.containerd.argv[0], "--version"], capture_output=True, text=True, check=True).stdout
+        return " 1.6." not in said and " 1.5." not in said
+
     def _write_containerd_config(self) -> None:
         plugins = next((directory for directory in CNI_DIRECTORIES if Path(directory, "bridge").exists()), None)
         if plugins is None:
             raise BedError("no CNI plugins here; install them (Debian: apt-get install containernetworking-plugins)")
-        said = subprocess.run([self.containerd.argv[0], "--version"], capture_output=True, text=True, check=True).stdout
-        has_cdi = " 1.6." not in said and " 1.5." not in said
         config = _CONTAINERD_CONFIG.format(
             disabled=", ".join(f'"io.containerd.snapshotter.v1.{name}"' for name in _UNUSED_PLUGINS),
             socket=CONTAINERD_SOCKET,
             pause=PAUSE,
-            cdi='enable_cdi = true\n  cdi_spec_dirs = ["/var/run/cdi"]' if has_cdi else "",
+            cdi='enable_cdi = true\n  cdi_spec_dirs = ["/var/run/cdi"]' if self.has_cdi else "",
             cni=plugins,
             snapshotter=self.snapshotter,
         )

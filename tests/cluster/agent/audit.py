@@ -30,6 +30,7 @@ class LockView(msgspec.Struct, frozen=True):
 
 LOOK = """
 import sys
+from pathlib import Path
 import msgspec
 from baton.agent.identity import pod_of_process
 from baton.errors import UnavailableError
@@ -37,7 +38,7 @@ from baton.lock.control import ControlClient
 from baton.lock.paths import Paths
 from tests.cluster.agent.audit import LockView
 
-directory, card, wanted = sys.argv[1], sys.argv[2], int(sys.argv[3])
+directory, card, wanted = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 turns, view = [], LockView()
 try:
     for status in ControlClient(Paths(directory).control, 30.0).follow(every_ms=20):
@@ -46,7 +47,7 @@ try:
         view = LockView(
             status.pid,
             [one.gpu for one in status.gpus if one.exclusive],
-            {one.gpu: [pods[client] for client in one.holders] for one in status.gpus},
+            {one.gpu: [pods.get(client, "") for client in one.holders] for one in status.gpus},
             {one.gpu: [pods[client.id] for client in status.clients if client.gpu == one.gpu] for one in status.gpus},
             turns,
         )

@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import grpc
+import msgspec
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from baton.agent.endpoint import LOCAL_CHANNEL
-from baton.agent.podresources import Holding, PodResources, over_committed
+from baton.agent.podresources import Holding, PodResources
 from baton.agent.proto import podresources_pb2
 from baton.agent.slots import card_of
 from baton.agent.status import Status, ask
@@ -25,7 +28,9 @@ from testbed.errors import BedError
 from testbed.images import BUSYBOX, WORKLOAD
 from testbed.nodes import Node
 from testbed.processes import Component, wait_until
+from tests.cluster.agent.audit import LOOK, LockView, problems
 
+REPOSITORY = Path(__file__).parents[3]
 GPU = "nvshare.com/gpu"
 CARDS = 2
 SLOTS = 4
@@ -123,15 +128,15 @@ class GpuNode:
         lines = [line for line in self.log(name, container).splitlines() if "=" in line]
         return dict(line.split("=", 1) for line in lines)
 
+    def holdings(self) -> list[Holding]:
+        """What kubelet says that containers have of our main resource."""
+        return [holding for holding in self.all_holdings() if holding.resource == GPU]
+
     def all_holdings(self) -> list[Holding]:
-        """What kubelet says that containers have, of every resource."""
-        found = asyncio.run(PodResources(self.node.path("/var/lib/kubelet")).holdings(5.0))
+        found = asyncio.run(PodResources(self.node.path("/var/lib/kubelet")).holdings(30.0))
         if found is None:
             raise ConnectionError("kubelet's PodResources socket does not answer")
-        return list(found)
-
-    def holdings(self) -> list[Holding]:
-        return [holding for holding in self.all_holdings() if holding.resource == GPU]
+        return found
 
     def slots(self, name: str) -> frozenset[str]:
         """What kubelet says that a pod has."""
@@ -140,7 +145,17 @@ class GpuNode:
 
     def healthy_cards(self) -> set[str]:
         """The cards that kubelet would give slots of."""
-        return {card_of(slot) for slot in asyncio.run(_healthy_slots(self.node.path("/var/lib/kubelet")))}
+        return {card_of(slot) for slot in self.healthy_slots()}
+
+    def healthy_slots(self) -> set[str]:
+        """The slots that kubelet would give."""
+        call, answer = "GetAllocatableResources", podresources_pb2.AllocatableResourcesResponse
+        found = self.ask_pod_resources(call, podresources_pb2.AllocatableResourcesRequest(), answer)
+        return {slot for entry in found.devices if entry.resource_name == GPU for slot in entry.device_ids}
+
+    def ask_pod_resources(self, call: str, request: Any, answer: Any) -> Any:
+        """A call of kubelet's PodResources that the agent itself does not make."""
+        return asyncio.run(_ask(self.node.path("/var/lib/kubelet/pod-resources/kubelet.sock"), call, request, answer))
 
     def until_slots(self, name: str, slots: frozenset[str]) -> None:
         """After a restart kubelet lists a pod only when it has heard of it from the API server again."""
@@ -158,11 +173,22 @@ class GpuNode:
         self.bed.wait_for(lambda: self.allocatable(resource) == count, f"{count} allocatable {resource}", 60.0)
 
     def audit(self) -> None:
-        """Nothing is given twice, and nothing is given that is not there."""
-        holdings = self.holdings()
-        assert over_committed(holdings) == []
-        known = {f"{card}__{number}" for card in self.cards for number in range(1, 1000)}
-        assert {slot for holding in holdings for slot in holding.slots} <= known
+        """Nothing is given twice or that is not there; kubelet, annotations and the lock agree."""
+        pods = self.bed.api.get(f"/api/v1/pods?fieldSelector=spec.nodeName={self.node.name}")["items"]
+        plugins = self.node.path("/var/lib/kubelet/device-plugins")
+        found = problems(self.all_holdings(), pods, plugins, self.lock_view(), self.machine)
+        assert found == []
+
+    def lock_view(self, card: str = "", turns: int = 0) -> LockView:
+        """What the node's lock daemon says, after it has given a card's lock to one pod after the other this often."""
+        words = [sys.executable, "-c", LOOK, "/run/baton/lock", card, str(turns)]
+        told = self.node.run(words, environment={"PYTHONPATH": str(REPOSITORY)}, timeout_s=120)
+        return msgspec.json.decode(told.stdout, type=LockView)
+
+    def set_lock(self, card: str, **settings: str) -> None:
+        """Steer the lock of one card."""
+        words = [word for name, value in settings.items() for word in (f"--{name}", value)]
+        self.node.run([sys.executable, "-m", "baton.cli.main", "lock", "set", "--gpu", card, *words])
 
     def restart_kubelet(self) -> None:
         self.node.kubelet.restart()
@@ -202,21 +228,36 @@ class AgentOnNode:
             return all(resource.state == "serving" for resource in self.status().resources)
         return False
 
+    def metrics(self) -> dict[tuple[str, str], float]:
+        """The metrics of containers: metric and pod to the sum of its values."""
+        page = asyncio.run(_page(self.node.node.path(self.socket), "metrics"))
+        found: dict[tuple[str, str], float] = {}
+        for family in text_string_to_metric_families(page):
+            for sample in family.samples:
+                if "pod" in sample.labels:
+                    key = (sample.name, sample.labels["pod"])
+                    found[key] = found.get(key, 0.0) + sample.value
+        return found
+
     def until_registered(self) -> None:
         if not wait_until(self.registered, 30.0):
             raise BedError(f"the agent is not registered: {self.status()}")
 
 
-async def _healthy_slots(kubelet: Path) -> list[str]:
-    path = kubelet / "pod-resources" / "kubelet.sock"
-    async with grpc.aio.insecure_channel(f"unix:{path}", options=LOCAL_CHANNEL) as channel:
-        call = channel.unary_unary(
-            "/v1.PodResourcesLister/GetAllocatableResources",
-            request_serializer=podresources_pb2.AllocatableResourcesRequest.SerializeToString,
-            response_deserializer=podresources_pb2.AllocatableResourcesResponse.FromString,
+async def _page(socket: Path, name: str) -> str:
+    connector = aiohttp.UnixConnector(str(socket))
+    async with aiohttp.ClientSession(connector=connector) as session, session.get(f"http://agent/{name}") as response:
+        return await response.text()
+
+
+async def _ask(socket: Path, call: str, request: Any, answer: Any) -> Any:
+    async with grpc.aio.insecure_channel(f"unix:{socket}", options=LOCAL_CHANNEL) as channel:
+        stub = channel.unary_unary(
+            f"/v1.PodResourcesLister/{call}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=answer.FromString,
         )
-        answer = await call(podresources_pb2.AllocatableResourcesRequest(), timeout=5.0)
-    return [slot for entry in answer.devices if entry.resource_name == GPU for slot in entry.device_ids]
+        return await stub(request, timeout=30.0)
 
 
 def container(
@@ -254,7 +295,7 @@ def node(agent_bed: Bed) -> Iterator[GpuNode]:
         found = GpuNode(agent_bed, agent_bed.nodes["node-1"], namespace)
         for card in range(CARDS):
             found.inject(card, "heal")
-        agent_bed.wait_for(lambda: not found.holdings(), "the slots of earlier tests to be free")
+        agent_bed.wait_for(lambda: not found.all_holdings(), "the slots of earlier tests to be free")
         yield found
 
 

@@ -131,3 +131,4 @@ def test_a_swap_that_would_over_commit_a_card_is_refused_until_there_is_room(
     node.bed.wait_for(
         lambda: annotation(node, "swapped", card_annotations.ASSIGNED) == corrected, "the books to be corrected"
     )
+    node.audit()

@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
+from baton.agent.podresources import over_committed
+from baton.agent.proto import podresources_pb2
 from baton.agent.slots import card_of
 from testbed.errors import BedError
 from tests.cluster.agent.conftest import CARDS, CONFIG, GPU, SLOTS, AgentOnNode, GpuNode, container
@@ -192,6 +194,30 @@ def test_two_containers_of_a_pod_have_different_slots(node: GpuNode, agent: Agen
     node.audit()
 
 
+def test_pod_resources_gives_the_same_answers_by_list_by_get_and_after_a_kubelet_restart(
+    node: GpuNode, agent: AgentOnNode
+) -> None:
+    """A pod that has ended and one that asks for nothing have no slots; the running one has its own, however asked."""
+    node.create("ended", 1, command=("true",))
+    node.bed.wait_for_pod(node.namespace, "ended", "Succeeded")
+    node.create("without", 0)
+    node.create("pod", 2)
+    node.running("without")
+    node.running("pod")
+
+    def by_get() -> set[str]:
+        request = podresources_pb2.GetPodResourcesRequest(pod_name="pod", pod_namespace=node.namespace)
+        found = node.ask_pod_resources("Get", request, podresources_pb2.GetPodResourcesResponse)
+        return {slot.device_ids[0] for one in found.pod_resources.containers for slot in one.devices}
+
+    before = node.slots("pod")
+    assert {(holding.pod, holding.slots) for holding in node.holdings()} == {("pod", before)}
+    assert by_get() == before
+    node.restart_kubelet()
+    node.until_slots("pod", before)
+    assert by_get() == before
+
+
 def test_a_request_larger_than_what_is_free_fails_that_pod_and_no_other(node: GpuNode, agent: AgentOnNode) -> None:
     node.create("first", SLOTS * CARDS - 1)
     node.running("first")
@@ -283,7 +309,7 @@ def test_an_agent_killed_at_random_moments_under_churn_loses_no_pod_and_gives_no
         ended.wait(chance.uniform(0.0, 0.8))
         agent.process.kill()
         agent.process.start()
-        node.audit()
+        assert over_committed(node.holdings()) == []
     worker.join()
     agent.process.wait_ready()
     node.audit()

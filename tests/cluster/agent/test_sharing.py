@@ -53,7 +53,7 @@ def raw(card: str) -> str:
     return card.removeprefix("GPU-").replace("-", "")
 
 
-def result(node: GpuNode, name: str) -> list[dict[str, object]]:
+def result(node: GpuNode, name: str) -> list[dict[str, Any]]:
     node.bed.wait_for_pod(node.namespace, name, "Succeeded", 90.0)
     lines = node.log(name).splitlines()
     return [json.loads(line.removeprefix("report ")) for line in lines if line.startswith("report ")]
@@ -63,7 +63,7 @@ def test_a_container_uses_its_card_and_sees_no_other(node: GpuNode, agents: Call
     agents(SHARED)
     node.create("one", 1, image=WORKLOAD, command=("python3", "-c", PROGRAM))
     (report,) = result(node, "one")
-    assert len(report["cards"]) == 1  # type: ignore[arg-type]
+    assert len(report["cards"]) == 1
     assert report["codes"] == [0]
 
 
@@ -71,7 +71,7 @@ def test_a_container_with_two_cards_uses_both(node: GpuNode, agents: Callable[..
     agents(SHARED)
     node.create("two", 2, image=WORKLOAD, command=("python3", "-c", PROGRAM))
     (report,) = result(node, "two")
-    assert set(report["cards"]) == {raw(card) for card in node.cards}  # type: ignore[call-overload]
+    assert set(report["cards"]) == {raw(card) for card in node.cards}
     assert report["codes"] == [0, 0]
 
 
@@ -93,14 +93,8 @@ def test_two_pods_on_one_card_take_turns(node: GpuNode, agents: Callable[..., Ag
     agents(SHARED.replace("replicas: 4", "replicas: 4\n    policy: packed"))
     for name in ("first", "second"):
         node.create(name, 1, image=WORKLOAD, command=("python3", "-c", PROGRAM))
-    for name in ("first", "second"):
-        node.bed.wait_for(lambda name=name: bool(node.slots(name)) or _ended(node, name), f"{name} to have a slot")  # type: ignore[misc]
     reports = [result(node, name)[0] for name in ("first", "second")]
     assert reports[0]["cards"] == reports[1]["cards"]
-
-
-def _ended(node: GpuNode, name: str) -> bool:
-    return bool(node.pod(name)["status"].get("phase") in ("Succeeded", "Failed"))
 
 
 def test_a_pod_that_sets_its_own_cards_does_not_break_anything(
@@ -138,7 +132,8 @@ while True:
 def test_load_prefers_sleepers_over_one_busy_pod_and_falls_back_when_the_lock_daemon_hangs(
     node: GpuNode, agents: Callable[..., AgentOnNode]
 ) -> None:
-    agents(SHARED.replace("replicas: 4", "replicas: 8\n    policy: load"))
+    """The limit is wide here, so that a busy machine does not decide; its own test has the real one."""
+    agents(SHARED.replace("replicas: 4", "replicas: 8\n    policy: load") + "\nlock: {load-limit-s: 2.0}\n")
 
     def lock_status() -> dict[str, Any]:
         words = [sys.executable, "-m", "baton.cli.main", "lock", "status", "-o", "json"]
