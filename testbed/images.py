@@ -3,9 +3,11 @@
 An image is an archive in the format of `docker save`, which containerd imports: pause (one static program), busybox
 (Debian's static one with all its applets), and the workload image: busybox, this machine's Python with its standard
 library, the shared libraries that both need, and NVIDIA's CUDA bindings. A CUDA program runs in it as soon as a
-`libcuda.so.1` is mounted. Archives are kept in the cache, keyed by what went into them.
+`libcuda.so.1` is mounted. Archives are kept in the cache, keyed by what went into them; that of Baton itself is not,
+since it changes with every file of the checkout.
 """
 
+import contextlib
 import hashlib
 import importlib.metadata
 import io
@@ -31,6 +33,7 @@ from testbed.programs import cache_dir, find_tool
 PAUSE = "baton.test/pause:1"
 BUSYBOX = "baton.test/busybox:1"
 WORKLOAD = "baton.test/workload:1"
+PRODUCT = "baton.test/baton:1"
 
 _PAUSE_SOURCE = """\
 #include <signal.h>
@@ -115,6 +118,43 @@ def _busybox_tree(_scratch: Path) -> Tree:
 
 
 def _workload_tree(scratch: Path) -> Tree:
+    return _python_tree(scratch, _CUDA_DISTRIBUTIONS)
+
+
+def _product_tree(scratch: Path) -> Tree:
+    tree = _python_tree(scratch, _needed_by("baton", "node"))
+    import baton
+
+    package = Path(str(baton.__file__)).parent
+    for path in package.rglob("*"):
+        if path.is_file() and "__pycache__" not in path.parts:
+            tree.sources[f"{_PACKAGES_AT}/baton/{path.relative_to(package).as_posix()}"] = path
+    return tree
+
+
+def _needed_by(name: str, extra: str = "") -> list[str]:
+    """A distribution and everything that it needs, for one of its extras."""
+    found: dict[str, None] = {}
+    open_names = [(name, extra)]
+    while open_names:
+        name, extra = open_names.pop()
+        found[name] = None
+        for line in importlib.metadata.requires(name) or []:
+            needed = re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0]
+            wanted = "extra ==" not in line or (extra and re.search(rf"extra == ['\"]{extra}['\"]", line))
+            if wanted and needed not in found and _is_installed(needed):
+                open_names.append((needed, ""))
+    return list(found)
+
+
+def _is_installed(name: str) -> bool:
+    """What is for other Pythons or systems is not, and what is missing of ours shows when the image is used."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return bool(importlib.metadata.version(name))
+    return False
+
+
+def _python_tree(scratch: Path, distributions: Iterable[str]) -> Tree:
     tree = _busybox_tree(scratch)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     interpreter = Path(sys.executable).resolve()
@@ -129,7 +169,7 @@ def _workload_tree(scratch: Path) -> Tree:
             tree.sources[f"usr/local/lib/{version}/{inside}"] = path
             if path.suffix == ".so":
                 binaries.append(path)
-    for name in _CUDA_DISTRIBUTIONS:
+    for name in distributions:
         for path, inside in _distribution_files(name):
             tree.sources[f"{_PACKAGES_AT}/{inside}"] = path
             if ".so" in path.suffixes:
@@ -143,7 +183,7 @@ def _distribution_files(name: str) -> list[tuple[Path, str]]:
     try:
         files = importlib.metadata.distribution(name).files or []
     except importlib.metadata.PackageNotFoundError as error:
-        raise MissingError(f"the workload image needs the Python package {name}; `make setup` installs it") from error
+        raise MissingError(f"an image of the bed needs the Python package {name}; `make setup` installs it") from error
     kept = [file for file in files if "__pycache__" not in file.parts and ".." not in file.parts]
     return [(Path(str(file.locate())), file.as_posix()) for file in kept]
 
@@ -181,12 +221,13 @@ def _workload_inputs() -> list[str]:
 
 
 _PATH = "PATH=/usr/local/bin:/bin"
+_PYTHON_ENVIRONMENT = [_PATH, f"PYTHONPATH=/{_PACKAGES_AT}", "PYTHONUNBUFFERED=1"]
 RECIPES = {
     PAUSE: Recipe(_pause_tree, {"Entrypoint": ["/pause"]}),
     BUSYBOX: Recipe(_busybox_tree, {"Cmd": ["/bin/sh"], "Env": [_PATH]}),
     WORKLOAD: Recipe(
         _workload_tree,
-        {"Cmd": ["python3"], "Env": [_PATH, f"PYTHONPATH=/{_PACKAGES_AT}", "PYTHONUNBUFFERED=1"]},
+        {"Cmd": ["python3"], "Env": _PYTHON_ENVIRONMENT},
         _workload_inputs,
     ),
 }
@@ -212,6 +253,13 @@ def archive(name: str) -> Path:
                 if time.time() - older.stat().st_mtime > _UNUSED_S:
                     older.unlink()
     return place
+
+
+def product_archive(folder: Path) -> Path:
+    """The image of Baton as it is in this checkout, made in `folder`."""
+    command = ["python3", "-m", "baton.cli.main"]
+    config: dict[str, object] = {"Entrypoint": command, "Env": _PYTHON_ENVIRONMENT}
+    return _make(PRODUCT, Recipe(_product_tree, config), folder)
 
 
 def _make(name: str, recipe: Recipe, scratch: Path) -> Path:

@@ -1,7 +1,6 @@
 """GPU programs in containers on a real kubelet: the agent's answer, the hook and the lock, on simulated cards."""
 
 import json
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -49,6 +48,18 @@ time.sleep(float(sys.argv[2]) if len(sys.argv) > 2 else 0)
 """
 
 
+BUSY = """
+from cuda.bindings import driver
+driver.cuInit(0)
+driver.cuCtxCreate(None, 0, driver.cuDeviceGet(0)[1])
+pointer = driver.cuMemAlloc(64 << 20)[1]
+print("busy", flush=True)
+while True:
+    driver.cuMemsetD8(pointer, 1, 64 << 20)
+    driver.cuCtxSynchronize()
+"""
+
+
 def raw(card: str) -> str:
     return card.removeprefix("GPU-").replace("-", "")
 
@@ -90,11 +101,26 @@ def test_a_pod_with_a_memory_limit_gets_out_of_memory_at_its_limit(
 
 
 def test_two_pods_on_one_card_take_turns(node: GpuNode, agents: Callable[..., AgentOnNode]) -> None:
-    agents(SHARED.replace("replicas: 4", "replicas: 4\n    policy: packed"))
-    for name in ("first", "second"):
-        node.create(name, 1, image=WORKLOAD, command=("python3", "-c", PROGRAM))
-    reports = [result(node, name)[0] for name in ("first", "second")]
-    assert reports[0]["cards"] == reports[1]["cards"]
+    """Watched in the lock's own records: one holder at a time, now the one pod, now the other, again and again."""
+    agent = agents(SHARED.replace("replicas: 4", "replicas: 4\n    policy: packed"))
+    names = ("first", "second")
+    for name in names:
+        node.create(name, 1, image=WORKLOAD, command=("python3", "-c", BUSY))
+        node.running(name)
+    (card,) = {card_of(slot) for name in names for slot in node.slots(name)}
+    node.set_lock(card, quantum="0.2", mode="serial")
+    pods = {node.pod(name)["metadata"]["uid"] for name in names}
+    seen = node.lock_view(card, turns=8)
+    assert len(seen.holders[card]) <= 1
+    assert len(seen.turns) == 8
+    assert set(seen.turns) == pods
+    node.audit()
+    metrics = agent.metrics()
+    for name in names:
+        assert metrics["baton_container_lock_held_seconds_total", name] > 0
+        assert metrics["baton_container_lock_waited_seconds_total", name] > 0
+        assert metrics["baton_container_lock_turns_total", name] >= 2
+    node.set_lock(card, quantum="auto", mode="auto")
 
 
 def test_a_pod_that_sets_its_own_cards_does_not_break_anything(
@@ -117,39 +143,21 @@ def test_a_pod_that_sets_its_own_cards_does_not_break_anything(
     node.bed.wait_for(lambda: bool(node.bed.api.get(events)["items"]), "the event that tells of it")
 
 
-BUSY = """
-from cuda.bindings import driver
-driver.cuInit(0)
-driver.cuCtxCreate(None, 0, driver.cuDeviceGet(0)[1])
-pointer = driver.cuMemAlloc(64 << 20)[1]
-print("busy", flush=True)
-while True:
-    driver.cuMemsetD8(pointer, 1, 64 << 20)
-    driver.cuCtxSynchronize()
-"""
-
-
 def test_load_prefers_sleepers_over_one_busy_pod_and_falls_back_when_the_lock_daemon_hangs(
     node: GpuNode, agents: Callable[..., AgentOnNode]
 ) -> None:
     """The limit is wide here, so that a busy machine does not decide; its own test has the real one."""
     agents(SHARED.replace("replicas: 4", "replicas: 8\n    policy: load") + "\nlock: {load-limit-s: 2.0}\n")
-
-    def lock_status() -> dict[str, Any]:
-        words = [sys.executable, "-m", "baton.cli.main", "lock", "status", "-o", "json"]
-        found: dict[str, Any] = json.loads(node.node.run(words).stdout)
-        return found
-
     node.create("busy", image=WORKLOAD, command=("python3", "-c", BUSY))
     node.running("busy")
-    node.bed.wait_for(lambda: any(card["holders"] for card in lock_status()["gpus"]), "the busy pod to hold its card")
+    node.bed.wait_for(lambda: any(node.lock_view().holders.values()), "the busy pod to hold its card")
     (slot,) = node.slots("busy")
     busy_card = card_of(slot)
     for number in range(5):
         node.create(f"sleeper-{number}")
         node.running(f"sleeper-{number}")
         assert {card_of(slot) for slot in node.slots(f"sleeper-{number}")} != {busy_card}
-    daemon = str(lock_status()["pid"])
+    daemon = str(node.lock_view().pid)
     node.node.run(["kill", "-STOP", daemon])
     try:
         node.create("after")
