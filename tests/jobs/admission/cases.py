@@ -220,7 +220,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case("vgpu-percentage", pod(container(resources=limits(vgpu_number="1", vgpu_memory_percentage="120")))),
     Case("vgpu-cores", pod(container(resources=limits(vgpu_number="1", vgpu_cores="150")))),
-    Case("vgpu-needs-number", pod(container(resources=limits(vgpu_memory="4096")))),
+    Case("vgpu-needs-number", pod(container(resources=limits(vgpu_cores="30")))),
     Case("vgpu-number-zero", pod(container(resources=limits(vgpu_number="0", vgpu_cores="30")))),
     Case("gpu-not-whole", job(task_of(container(resources=limits(vgpu_number="half"))))),
     Case("gpu-mixed", pod(container(resources={"limits": {"nvshare.com/gpu": 1, "nvidia.com/gpu": 1}}))),

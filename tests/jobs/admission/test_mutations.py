@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
+from baton.jobs.admission.findings import Field
+from baton.jobs.admission.gpus import default_shares
 from baton.jobs.admission.jobs import default_job
-from baton.jobs.admission.patches import patched
+from baton.jobs.admission.patches import Patches, patched
 from baton.jobs.admission.podgroups import default_pod_group
 from baton.jobs.admission.queues import default_queue
 from baton.jobs.admission.resource_groups import ResourceGroupError, default_pod, read_groups
-from tests.jobs.admission.cases import Object, container, job, pod, pod_group, queue, task
+from tests.jobs.admission.cases import Object, container, job, limits, pod, pod_group, queue, task
 
 
 def with_defaults(manifest: Object) -> Any:
@@ -44,6 +46,21 @@ def test_mpi_gets_ssh_too_and_arguments_stay() -> None:
 def test_pods_on_the_host_network_still_find_services() -> None:
     spec = with_defaults(job(task(template={"spec": {"hostNetwork": True, "containers": [container()]}})))
     assert spec["tasks"][0]["template"]["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
+
+
+def test_memory_of_a_card_without_a_number_is_one_card() -> None:
+    containers = [container(resources=limits(vgpu_memory="4096")), container()]
+    spec = with_defaults(job(task(template={"spec": {"containers": containers}})))
+    asked, other = spec["tasks"][0]["template"]["spec"]["containers"]
+    assert asked["resources"]["limits"] == {"volcano.sh/vgpu-memory": "4096", "volcano.sh/vgpu-number": "1"}
+    assert "resources" not in other
+
+
+@pytest.mark.parametrize("said", [limits(vgpu_memory="4096", vgpu_number="2"), limits(vgpu_cores="30")])
+def test_a_number_of_cards_is_neither_changed_nor_guessed(said: Object) -> None:
+    patches = Patches()
+    default_shares(Field("", pod(container(resources=said)))["spec"], patches, "spec")
+    assert patches.operations == []
 
 
 def test_a_queue_is_reclaimable_and_has_a_weight() -> None:

@@ -9,6 +9,7 @@ from baton.engine.resources import SLOTS
 from baton.jobs.admission.cluster import Cluster, strictness
 from baton.jobs.admission.cronjobs import check_cron_job
 from baton.jobs.admission.findings import Field, Findings
+from baton.jobs.admission.gpus import default_shares
 from baton.jobs.admission.job_updates import check_job_update
 from baton.jobs.admission.jobflows import check_job_flow, check_job_template
 from baton.jobs.admission.jobs import check_job, default_job
@@ -93,6 +94,7 @@ class Webhooks:
         patches = Patches()
         if request.operation == CREATE:
             patches = default_pod(request.new, request.namespace, self.resource_groups)
+            default_shares(Field("", request.new)["spec"], patches, "spec")
         return Verdict(Findings(), patches)
 
     async def validate_pod(self, request: Request) -> Verdict:

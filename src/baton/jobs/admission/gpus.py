@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from baton.engine.resources import SLOTS, VGPU_CORES, VGPU_MEMORY, VGPU_NUMBER
 from baton.jobs.admission.findings import Field, Findings, Rule, show
+from baton.jobs.admission.patches import Patches
 from baton.kube.mapping.cards import GPU_MEMORY, GPU_NUMBER, MODE, VGPU_PERCENTAGE
 from baton.kube.quantities import QuantityError, scaled
 
@@ -63,6 +64,16 @@ def wants_shares(spec: Field, slots: Sequence[str] = (SLOTS,)) -> str:
                 if container["resources"]["limits"][name]:
                     return name
     return ""
+
+
+def default_shares(spec: Field, patches: Patches, *root: str | int) -> None:
+    """Memory of a card without a number of cards means one card; kubelet gives cards by their number alone."""
+    nobody = Findings()
+    for part in ("containers", "initContainers"):
+        for place, container in enumerate(spec[part].items(nobody)):
+            limits = container["resources"]["limits"]
+            if limits[VGPU_MEMORY] and not limits[VGPU_NUMBER]:
+                patches.set(*root, part, place, "resources", "limits", VGPU_NUMBER, value="1")
 
 
 def check_gpus(pod: Field, findings: Findings, slots: Sequence[str] = (SLOTS,)) -> None:

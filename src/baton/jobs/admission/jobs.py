@@ -13,7 +13,7 @@ from baton.engine.resources import SLOTS
 from baton.jobs import job_plugins
 from baton.jobs.admission import job_rules as rules
 from baton.jobs.admission.findings import Field, Findings
-from baton.jobs.admission.gpus import check_gpus
+from baton.jobs.admission.gpus import check_gpus, default_shares
 from baton.jobs.admission.graphs import cycle
 from baton.jobs.admission.guaranteed import check_topology_policy
 from baton.jobs.admission.patches import Patches, patched
@@ -72,6 +72,7 @@ def _default_task(task: Field, place: int, patches: Patches, path: tuple[str | i
     pod = task["template"]["spec"]
     if pod["hostNetwork"].value is True and not pod["dnsPolicy"]:
         patches.set(*path, "template", "spec", "dnsPolicy", value="ClusterFirstWithHostNet")
+    default_shares(pod, patches, *path, "template", "spec")
     return minimum
 
 
