@@ -7,7 +7,7 @@ Retrying is the caller's decision, with one exception: a 401 is tried once more 
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -17,6 +17,7 @@ import msgspec
 from baton import __version__
 from baton.kube import errors
 from baton.kube.credentials import Credentials, in_cluster
+from baton.kube.decoding import Page, WatchEvent, decode_page, event_decoder
 from baton.kube.errors import UnauthorizedError, UnreachableError
 from baton.kube.kubeconfig import Access, load
 
@@ -27,7 +28,6 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
-_BOOKMARK, _ERROR = b'{"type":"BOOKMARK"', b'{"type":"ERROR"'
 _LINE_LIMIT = 16 * 1024 * 1024
 """Longest watch event that is accepted; etcd's default limit for one object is 1.5 MiB."""
 _READ_BUFFER = 1024 * 1024
@@ -50,61 +50,6 @@ class Resource(NamedTuple, Generic[T]):
             parts += ["namespaces", namespace]
         parts += [part for part in (self.plural, name, subresource) if part]
         return "/".join(parts)
-
-
-class Page(msgspec.Struct, Generic[T]):
-    """One page of a list."""
-
-    items: list[T]
-    resource_version: str
-    continue_token: str
-
-
-class WatchEvent(msgspec.Struct, Generic[T]):
-    """One line of a watch; `object` is None for a bookmark."""
-
-    type: str
-    resource_version: str
-    object: T | None
-
-
-class _ListMeta(msgspec.Struct):
-    resource_version: str = msgspec.field(name="resourceVersion", default="")
-    continue_token: str = msgspec.field(name="continue", default="")
-
-
-class _RawList(msgspec.Struct):
-    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
-    items: msgspec.Raw = msgspec.Raw(b"[]")
-
-
-class _Envelope(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
-
-
-class _Versioned(msgspec.Struct):
-    class Meta(msgspec.Struct):
-        resource_version: str = msgspec.field(name="resourceVersion", default="")
-
-    metadata: Meta = msgspec.field(default_factory=Meta)
-
-
-def _event_decoder(kind: type[T]) -> Callable[[bytes], WatchEvent[T]]:
-    """One pass for what nearly every line is; bookmarks and errors carry an object of another shape."""
-    whole = msgspec.json.Decoder(msgspec.defstruct("TypedEvent", [("type", str), ("object", kind)])).decode
-
-    def decode(line: bytes) -> WatchEvent[T]:
-        if not line.startswith(_BOOKMARK) and not line.startswith(_ERROR):
-            event = whole(line)
-            return WatchEvent(event.type, event.object.metadata.resource_version, event.object)  # type: ignore[attr-defined]
-        envelope = msgspec.json.decode(line, type=_Envelope)
-        if envelope.type == "ERROR":
-            raise errors.from_answer(500, bytes(envelope.object))
-        version = msgspec.json.decode(envelope.object, type=_Versioned).metadata.resource_version
-        return WatchEvent(envelope.type, version, None)
-
-    return decode
 
 
 class RateLimit:
@@ -190,9 +135,7 @@ class Client:
             "resourceVersion": "" if continue_token else resource_version,
         }
         body = await self.request("GET", resource.path(namespace), parameters=parameters)
-        raw = msgspec.json.decode(body, type=_RawList)
-        items: list[T] | None = msgspec.json.decode(raw.items, type=list[resource.kind] | None)  # type: ignore[name-defined]
-        return Page(items or [], raw.metadata.resource_version, raw.metadata.continue_token)
+        return decode_page(body, resource.kind)
 
     async def list_all(self, resource: Resource[T], namespace: str | None = None, **selectors: str) -> list[T]:
         """Every object, page by page."""
@@ -279,7 +222,7 @@ class Client:
         }
         timeout = aiohttp.ClientTimeout(total=None, connect=self._timeout_s, sock_read=silence_s)
         response = await self._send("GET", resource.path(namespace), parameters, None, None, timeout)
-        decode = _event_decoder(resource.kind)
+        decode = event_decoder(resource.kind)
         rest = b""
         try:
             while chunk := await response.content.readany():
