@@ -317,19 +317,25 @@ class Bed:
     def wait_for(
         self, condition: Callable[[], bool], what: str, timeout_s: float = 60.0, *, poll_s: float = 0.1
     ) -> None:
-        """Wait for a condition that reads the API server; while that is away the condition does not hold."""
+        """Wait for a condition that reads the API server.
+
+        While the server is away, or has no such field of an object yet, the condition does not hold.
+        """
+        hindrance = ""
 
         def holds() -> bool:
+            nonlocal hindrance
             try:
+                hindrance = ""
                 return condition()
-            except (OSError, http.client.HTTPException, ApiError):
+            except (OSError, http.client.HTTPException, ApiError, KeyError) as error:
+                hindrance = f" ({type(error).__name__}: {error})"
                 return False
 
         began = time.monotonic()
         if not wait_until(holds, timeout_s, poll_s=poll_s):
-            raise BedError(
-                f"waited {time.monotonic() - began:.0f} s for {what}, in vain; logs are in {self.directory}/logs"
-            )
+            waited = f"waited {time.monotonic() - began:.0f} s for {what}, in vain{hindrance}"
+            raise BedError(f"{waited}; logs are in {self.directory}/logs")
 
     def proxy(self) -> tuple[Proxy, Path]:
         """A proxy before the API server, and an administrator's kubeconfig through it; it ends with the bed."""

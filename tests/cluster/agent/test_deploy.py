@@ -44,7 +44,7 @@ def deployed(node: GpuNode, tmp_path: Path) -> Iterator[GpuNode]:
     """The node with the DaemonSet's pod on it."""
     node.node.load_image(product_archive(tmp_path))
     if daemon := node.lock_view().pid:
-        node.node.run(["kill", str(daemon)])
+        node.node.run(["sh", "-c", f"kill {daemon}"])
         node.bed.wait_for(lambda: not node.lock_view().pid, "the lock daemon of earlier tests to end")
     configuration = {"config.yaml": (DEPLOY / "config.yaml").read_text()}
     node.bed.apply(

@@ -157,11 +157,11 @@ def test_load_prefers_sleepers_over_one_busy_pod_and_falls_back_when_the_lock_da
         node.create(f"sleeper-{number}")
         node.running(f"sleeper-{number}")
         assert {card_of(slot) for slot in node.slots(f"sleeper-{number}")} != {busy_card}
-    daemon = str(node.lock_view().pid)
-    node.node.run(["kill", "-STOP", daemon])
+    daemon = node.lock_view().pid
+    node.node.run(["sh", "-c", f"kill -STOP {daemon}"])
     try:
         node.create("after")
         node.running("after")
     finally:
-        node.node.run(["kill", "-CONT", daemon])
+        node.node.run(["sh", "-c", f"kill -CONT {daemon}"])
     assert {card_of(slot) for slot in node.slots("after")} == {busy_card}, "as spread: one slot there, five elsewhere"
