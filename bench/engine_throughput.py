@@ -106,14 +106,14 @@ def node(number: int) -> Node:
 
 def spec(request: CardRequest | None, cpu: int = 4000, memory: int = 16 * GIB, **more: object) -> PodSpec:
     container = Container(requests=(("cpu", cpu), ("memory", memory)), cards=(request,) if request else ())
-    return PodSpec(containers=(container,), **more)  # type: ignore[arg-type]
+    return PodSpec(containers=(container,), **more)  # type: ignore[arg-type]  # fields by name
 
 
 def jobs(specs: list[PodSpec], number: int, size: int, prefix: str = "j", **group: object) -> Iterator[Event]:
     for at in range(number):
         key = GroupKey(f"bench/{prefix}{at:06}")
         yield GroupChanged(
-            PodGroup(key=key, min_member=size, phase=GroupPhase.INQUEUE, created_s=float(at), **group)  # type: ignore[arg-type]
+            PodGroup(key=key, min_member=size, phase=GroupPhase.INQUEUE, created_s=float(at), **group)  # type: ignore[arg-type]  # fields by name
         )
         what = specs[at % len(specs)]
         labels = (("app", f"a{at % len(specs)}"),)

@@ -13,7 +13,7 @@ Global Flags:
       --log-flush-frequency duration   Maximum number of seconds between log flushes (default 5s)
   -v, --v Level                        number for the log level verbosity
       --vmodule moduleSpec             comma-separated list of pattern=N settings for file-filtered logging (only works for the default text log format)
-"""  # noqa: E501
+"""  # noqa: E501  # compared line by line
 
 
 def vcctl(*words: str) -> subprocess.CompletedProcess[str]:

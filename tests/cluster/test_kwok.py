@@ -16,7 +16,7 @@ SHARE = "nvshare.com/gpu"
 
 
 def create(bed: Bed, namespace: str, name: str, **settings: object) -> None:
-    bed.api.create(f"/api/v1/namespaces/{namespace}/pods", pod(name, **settings))  # type: ignore[arg-type]
+    bed.api.create(f"/api/v1/namespaces/{namespace}/pods", pod(name, **settings))  # type: ignore[arg-type]  # fields by name
 
 
 def decided(bed: Bed, namespace: str, name: str) -> Object:

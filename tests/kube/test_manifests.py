@@ -51,7 +51,7 @@ def test_the_programs_take_their_arguments(name: str, app: Any) -> None:
 
 
 def test_every_webhook_calls_a_path_that_is_answered() -> None:
-    answered = set(Webhooks(None, Policy()).endpoints())  # type: ignore[arg-type]
+    answered = set(Webhooks(None, Policy()).endpoints())  # type: ignore[arg-type]  # no cluster is asked
     called = [
         webhook["clientConfig"]["service"]["path"]
         for each in of_kind("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")

@@ -106,7 +106,7 @@ class Machine:
             elif isinstance(instruction, ev.Drop):
                 worker = self.workers[instruction.client]
                 turn = worker.turn
-                self.at(self.now_s + worker.release_s, lambda w=worker, t=turn: self._let_go(w, t, 0.0))  # type: ignore[misc]
+                self.at(self.now_s + worker.release_s, lambda w=worker, t=turn: self._let_go(w, t, 0.0))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
 
     def _granted(self, worker: Worker) -> None:
         if self.core.cards[worker.card].exclusive:

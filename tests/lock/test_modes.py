@@ -187,7 +187,7 @@ def test_the_quantum_follows_what_switches_are_seen_to_cost() -> None:
         fresh = [w for w in m.workers.values() if w.owns and w.turn != getattr(w, "_paged", 0)]
         for worker in fresh:
             moved += 12 * GIB
-            worker._paged = worker.turn  # type: ignore[attr-defined]
+            worker._paged = worker.turn  # type: ignore[attr-defined]  # reaches into the model of a worker
         m.run(1.0)
         m.feed(ev.Sampled(m.cards[0], pcie_bytes=moved))
         m.run(4.0)

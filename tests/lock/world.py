@@ -81,7 +81,7 @@ class World:
         for instruction in instructions:
             kind = type(instruction)
             if kind is ev.Record:
-                recorded.add(instruction.card)  # type: ignore[attr-defined]
+                recorded.add(instruction.card)  # type: ignore[attr-defined]  # every instruction here has a card
                 continue
             client = getattr(instruction, "client", None)
             believer = self.clients.get(client) if client is not None else None

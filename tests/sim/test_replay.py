@@ -33,7 +33,7 @@ def replay(
 ) -> tuple[Summary, dict[str, tuple[float, float]]]:
     """The summary, and each job's first start and end (-1: never)."""
     chosen = POLICIES[policy] if isinstance(policy, str) else policy
-    simulation = Replay(jobs, nodes if nodes is not None else cluster(), chosen, Settings(**options))  # type: ignore[arg-type]
+    simulation = Replay(jobs, nodes if nodes is not None else cluster(), chosen, Settings(**options))  # type: ignore[arg-type]  # fields by name, and plain strings as keys
     summary = simulation.run()
     return summary, {
         run.job.name: (-1 if run.start_s is None else run.start_s, -1 if run.end_s is None else run.end_s)
@@ -248,9 +248,9 @@ def test_the_books_refuse_what_cannot_be() -> None:
     nodes = cluster(1, 1)
     books = CardBooks(nodes, [], slots_per_card=1)
     (card,) = nodes[0].cards
-    books.take("t/a", [card.id], 600)  # type: ignore[arg-type]
+    books.take("t/a", [card.id], 600)  # type: ignore[arg-type]  # fields by name, and plain strings as keys
     with pytest.raises(DefectError, match="over-committed: t/b joins t/a"):
-        books.take("t/b", [card.id], 500)  # type: ignore[arg-type]
+        books.take("t/b", [card.id], 500)  # type: ignore[arg-type]  # fields by name, and plain strings as keys
 
 
 small_jobs = st.lists(

@@ -25,7 +25,7 @@ def proxy() -> Iterator[Proxy]:
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    with Proxy(server.server_address) as made:  # type: ignore[arg-type]
+    with Proxy(server.server_address) as made:  # type: ignore[arg-type]  # typeshed's address is wider than ours
         yield made
     server.shutdown()
     thread.join()

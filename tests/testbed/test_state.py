@@ -88,7 +88,7 @@ def test_a_foreign_state_directory_is_refused(tmp_path: Path, monkeypatch: pytes
 
 
 def component(bed_id: str, tmp_path: Path, *argv: str, **settings: int) -> Component:
-    return Component("toy", argv, bed_id, tmp_path / "toy.log", **settings)  # type: ignore[arg-type]
+    return Component("toy", argv, bed_id, tmp_path / "toy.log", **settings)  # type: ignore[arg-type]  # fields by name
 
 
 def test_processes_are_found_by_their_mark_with_all_their_descendants(tmp_path: Path) -> None:

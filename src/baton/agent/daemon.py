@@ -13,6 +13,7 @@ and the former configuration stays in force.
 import asyncio
 import random
 import signal
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -38,7 +39,7 @@ _log = structlog.get_logger(__name__)
 _CONFIG_LOOK_EVERY_S = 2.0
 
 
-class Companion:
+class Companion(ABC):
     """Something beside the core that follows the agent: the API server's side, metrics, supervision of lockd.
 
     `run` may fail; it is started again after a pause and nothing else notices.
@@ -46,21 +47,22 @@ class Companion:
 
     name = "companion"
 
+    @abstractmethod
     async def run(self, agent: "Agent") -> None:
-        raise NotImplementedError
+        """Do its part until cancelled."""
 
-    async def chosen_cards(self, offer: Offer, size: int) -> Sequence[CardId]:  # noqa: ARG002
+    async def chosen_cards(self, offer: Offer, size: int) -> Sequence[CardId]:  # noqa: ARG002  # for those who override it
         """The scheduler's choice for the container that is being admitted, if this companion knows it."""
         return ()
 
-    def allocated(self, offer: Offer, slots: Sequence[str]) -> None:
+    def allocated(self, offer: Offer, slots: Sequence[str]) -> None:  # noqa: B027  # most have nothing to do then
         """Told after every successful Allocate."""
 
-    async def start_refusal(self, offer: Offer, slots: Sequence[str]) -> str:  # noqa: ARG002
+    async def start_refusal(self, offer: Offer, slots: Sequence[str]) -> str:  # noqa: ARG002  # for those who override it
         """Why a container must not start; empty when it may."""
         return ""
 
-    def container_name(self, container_id: str) -> str:  # noqa: ARG002
+    def container_name(self, container_id: str) -> str:  # noqa: ARG002  # for those who override it
         """What the pod calls the container with this id of the runtime's; empty when this companion does not know."""
         return ""
 
@@ -254,7 +256,7 @@ class Agent:
         kind = next((kind for kind in self.kinds if kind.resource == offer.name), None)
         return kind.answer(slots) if kind is not None else answer(self.config, self.kit, offer, slots)
 
-    def allocated(self, offer: Offer, slots: Sequence[str]) -> None:
+    def allocated(self, offer: Offer, slots: Sequence[str]) -> None:  # most have nothing to do then
         for companion in self.companions:
             companion.allocated(offer, slots)
 

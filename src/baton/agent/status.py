@@ -140,7 +140,7 @@ class StatusServer(Companion):
         finally:
             await runner.cleanup()
 
-    def allocated(self, offer: Offer, slots: Sequence[str]) -> None:  # noqa: ARG002
+    def allocated(self, offer: Offer, slots: Sequence[str]) -> None:  # noqa: ARG002  # the form of a companion
         counts = self._telemetry.allocations
         counts[offer.name] = counts.get(offer.name, 0) + 1
 

@@ -63,7 +63,7 @@ def admission(
     the API server trust them. Run at least two replicas.
     """
     try:
-        import cryptography  # noqa: F401
+        import cryptography  # noqa: F401  # only to see whether it is installed
     except ImportError:
         raise UnavailableError("the admission webhooks need cryptography; install `baton[certs]`") from None
     from baton.engine.resources import SLOTS

@@ -52,7 +52,7 @@ def agent(
     # gRPC's fork handlers can deadlock the start of a child process; nothing here forks without exec.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     try:
-        import grpc  # noqa: F401
+        import grpc  # noqa: F401  # only to see whether it is installed
     except ImportError:
         raise UnavailableError("the node agent needs grpcio; install `baton[node]`") from None
     from baton.agent import config as configuration

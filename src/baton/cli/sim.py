@@ -103,7 +103,7 @@ def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
         command(**given, options=options)
 
     parameters = [*(item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in own), *shared]
-    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it; functions have it
     called.__annotations__ = {item.name: item.annotation for item in parameters}
     return called
 

@@ -10,7 +10,7 @@ from baton.jobs.echoes import Echoes
 from baton.jobs.said import record
 from baton.kube.errors import ApiError, ConflictError, NotFoundError
 from baton.kube.informers import Scope
-from baton.kube.objects import ObjectReference
+from baton.kube.objects import OwnerReference
 from baton.kube.store import Delta, Key, Store
 from baton.kube.volcano import BATCH, CRON_JOB_KIND, CRON_JOBS, JOBS, CronJob, CronJobStatus, Job
 
@@ -36,9 +36,8 @@ class CronJobController:
 
         def job_changed(delta: Delta[Job]) -> None:
             for job in (delta.old, delta.new):
-                owner = _owner(job) if job is not None else None
-                if owner is not None and job is not None:
-                    wake(Key(f"{job.metadata.namespace}/{owner[0]}"))
+                if job is not None and (owner := _owner(job)) is not None:
+                    wake(Key(f"{job.metadata.namespace}/{owner.name}"))
 
         jobs.subscribe(job_changed)
         self._crons.subscribe(lambda delta: wake(delta.key))
@@ -49,7 +48,7 @@ class CronJobController:
             return None
         jobs = [job for job in self._jobs.members("cron", cron.metadata.uid) if not self._jobs.is_deleted(job)]
         decision = rules.decide(cron, jobs, self._now())
-        record(self._recorder, _about(cron), decision.said)
+        record(self._recorder, cron.metadata.reference(CRON_JOB_KIND, BATCH), decision.said)
         for job in decision.delete:
             await self._delete(cron, job)
         status = decision.status
@@ -99,22 +98,13 @@ class CronJobController:
         await self._client.patch(CRON_JOBS, metadata.name, {"status": change}, metadata.namespace, subresource="status")
 
     def _say(self, cron: CronJob, reason: str, message: str, *, warning: bool = False) -> None:
-        self._recorder.record(_about(cron), reason, message, warning=warning)
+        self._recorder.record(cron.metadata.reference(CRON_JOB_KIND, BATCH), reason, message, warning=warning)
 
 
-def _about(cron: CronJob) -> ObjectReference:
-    metadata = cron.metadata
-    return ObjectReference(CRON_JOB_KIND, metadata.namespace, metadata.name, metadata.uid, BATCH)
-
-
-def _owner(job: Job) -> tuple[str, str] | None:
-    """Name and uid of the CronJob that controls the job."""
-    for owner in job.metadata.owner_references:
-        if owner.controller and owner.kind == CRON_JOB_KIND and owner.api_version == BATCH:
-            return owner.name, owner.uid
-    return None
+def _owner(job: Job) -> OwnerReference | None:
+    return job.metadata.controller(CRON_JOB_KIND, BATCH)
 
 
 def _cron_index(job: Job) -> list[str]:
     owner = _owner(job)
-    return [owner[1]] if owner is not None else []
+    return [owner.uid] if owner is not None else []

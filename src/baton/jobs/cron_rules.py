@@ -97,8 +97,7 @@ def job_body(cron: CronJob, due: datetime.datetime) -> dict[str, Any]:
 
 
 def reference(job: Job) -> ObjectReference:
-    metadata = job.metadata
-    return ObjectReference(JOB_KIND, metadata.namespace, metadata.name, metadata.uid, BATCH)
+    return job.metadata.reference(JOB_KIND, BATCH)
 
 
 def started(status: CronJobStatus, job: Job, due: datetime.datetime) -> CronJobStatus:

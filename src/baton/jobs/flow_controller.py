@@ -14,7 +14,7 @@ from baton.kube.client import JSON_PATCH
 from baton.kube.core import PODS, Pod
 from baton.kube.errors import ApiError, ConflictError, NotFoundError
 from baton.kube.informers import Scope
-from baton.kube.objects import ObjectReference
+from baton.kube.objects import OwnerReference
 from baton.kube.store import Delta, Key, Store
 from baton.kube.volcano import (
     FLOW,
@@ -63,9 +63,8 @@ class JobFlowController:
 
         def job_changed(delta: Delta[Job]) -> None:
             for job in (delta.old, delta.new):
-                owner = _owner(job) if job is not None else None
-                if owner is not None and job is not None:
-                    wake(Key(f"{job.metadata.namespace}/{owner[0]}"))
+                if job is not None and (owner := _owner(job)) is not None:
+                    wake(Key(f"{job.metadata.namespace}/{owner.name}"))
 
         def template_changed(delta: Delta[JobTemplate]) -> None:
             if delta.old is None:
@@ -85,7 +84,7 @@ class JobFlowController:
         asked = [(check, self._addresses(flow, check)) for check in rules.checks(flow, jobs)]
         answered = await flow_probes.holding(asked)
         decision = rules.decide(flow, jobs, self._templates_of(flow), answered)
-        record(self._recorder, _about(flow), decision.said)
+        record(self._recorder, flow.metadata.reference(JOB_FLOW_KIND, FLOW), decision.said)
         # What the status has to remember of finished jobs must be there before they are gone.
         if decision.status != flow.status:
             await self._write(flow, decision)
@@ -120,7 +119,7 @@ class JobFlowController:
             raise
         else:
             _LOG.info("job of a flow made", job=f"{flow.metadata.namespace}/{name}")
-            self._recorder.record(_about(flow), "Created", f"made the job {name}")
+            self._recorder.record(flow.metadata.reference(JOB_FLOW_KIND, FLOW), "Created", f"made the job {name}")
         self._jobs.wrote(job)
 
     async def _delete(self, flow: JobFlow, job: Job) -> None:
@@ -132,7 +131,9 @@ class JobFlowController:
             return
         self._jobs.deleted(job)
         self._recorder.record(
-            _about(flow), "Deleted", f"deleted the job {metadata.name}, which the flow does not retain"
+            flow.metadata.reference(JOB_FLOW_KIND, FLOW),
+            "Deleted",
+            f"deleted the job {metadata.name}, which the flow does not retain",
         )
 
     async def _write(self, flow: JobFlow, decision: rules.Decision) -> None:
@@ -146,7 +147,7 @@ class JobFlowController:
             self._ended[phase].labels(metadata.namespace).inc()
 
     def _say(self, flow: JobFlow, reason: str, message: str) -> None:
-        self._recorder.record(_about(flow), reason, message, warning=True)
+        self._recorder.record(flow.metadata.reference(JOB_FLOW_KIND, FLOW), reason, message, warning=True)
 
 
 class JobTemplateController:
@@ -183,22 +184,13 @@ class JobTemplateController:
         return None
 
 
-def _about(flow: JobFlow) -> ObjectReference:
-    metadata = flow.metadata
-    return ObjectReference(JOB_FLOW_KIND, metadata.namespace, metadata.name, metadata.uid, FLOW)
-
-
-def _owner(job: Job) -> tuple[str, str] | None:
-    """Name and uid of the JobFlow that controls the job."""
-    for owner in job.metadata.owner_references:
-        if owner.controller and owner.kind == JOB_FLOW_KIND and owner.api_version == FLOW:
-            return owner.name, owner.uid
-    return None
+def _owner(job: Job) -> OwnerReference | None:
+    return job.metadata.controller(JOB_FLOW_KIND, FLOW)
 
 
 def _flow_index(job: Job) -> list[str]:
     owner = _owner(job)
-    return [owner[1]] if owner is not None else []
+    return [owner.uid] if owner is not None else []
 
 
 def _template_index(flow: JobFlow) -> list[str]:

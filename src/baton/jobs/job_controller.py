@@ -32,7 +32,6 @@ from baton.jobs.times import seconds
 from baton.kube.core import PODS, PRIORITY_CLASSES, Pod, PriorityClass
 from baton.kube.errors import ConflictError, ForbiddenError, NotFoundError, UnreachableError
 from baton.kube.informers import Scope
-from baton.kube.objects import ObjectReference
 from baton.kube.store import Delta, Key, Store, key_of
 from baton.kube.volcano import (
     BATCH,
@@ -111,9 +110,8 @@ class JobController:
         def group_changed(delta: Delta[PodGroup]) -> None:
             item = delta.new or delta.old
             assert item is not None
-            for owner in item.metadata.owner_references:
-                if owner.controller and owner.kind == JOB_KIND and owner.api_version == BATCH:
-                    woken(Key(f"{item.metadata.namespace}/{owner.name}"))
+            if owner := item.metadata.controller(JOB_KIND, BATCH):
+                woken(Key(f"{item.metadata.namespace}/{owner.name}"))
 
         def command_changed(delta: Delta[Command]) -> None:
             if delta.new is not None:
@@ -197,7 +195,7 @@ class JobController:
     async def _intend(self, job: Job, plan: Plan, memory: Memory) -> Job:
         """Store what is going to happen before any of it does."""
         job = await self._store(job, plan.status, memory)
-        record(self._recorder, _about(job), plan.sayings)
+        record(self._recorder, job.metadata.reference(JOB_KIND, BATCH), plan.sayings)
         memory.gone.clear()
         memory.seen_s.clear()
         return job
@@ -360,14 +358,7 @@ class JobController:
             raise
 
     def _say(self, job: Job, reason: str, message: str, *, warning: bool = False) -> None:
-        self._recorder.record(_about(job), reason, message, warning=warning)
-
-
-def _about(job: Job) -> ObjectReference:
-    metadata = job.metadata
-    return ObjectReference(
-        kind=JOB_KIND, namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, api_version=BATCH
-    )
+        self._recorder.record(job.metadata.reference(JOB_KIND, BATCH), reason, message, warning=warning)
 
 
 def _latest(group: PodGroup) -> PodGroupCondition | None:

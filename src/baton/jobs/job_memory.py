@@ -29,10 +29,8 @@ class Memory(msgspec.Struct):
 
 def job_keys_of(pod: Pod) -> Iterable[str]:
     """The key of the job that a pod belongs to, if it belongs to one."""
-    for owner in pod.metadata.owner_references:
-        if owner.controller and owner.kind == JOB_KIND and owner.api_version == BATCH:
-            return (f"{pod.metadata.namespace}/{pod.metadata.annotations.get(JOB_NAME, owner.name)}",)
-    return ()
+    owner = pod.metadata.controller(JOB_KIND, BATCH)
+    return (f"{pod.metadata.namespace}/{pod.metadata.annotations.get(JOB_NAME, owner.name)}",) if owner else ()
 
 
 def is_of(pod: Pod, job: Job) -> bool:

@@ -15,7 +15,7 @@ from baton.jobs.controller import Surroundings, Wake
 from baton.kube.core import PODS, Pod
 from baton.kube.errors import ConflictError, NotFoundError
 from baton.kube.informers import Scope
-from baton.kube.objects import ObjectReference, OwnerReference
+from baton.kube.objects import OwnerReference
 from baton.kube.store import Delta, Key, Store
 from baton.kube.volcano import POD_GROUPS, PodGroup
 from baton.kube.volcano_names import BARE_GROUP_PREFIX, GROUP_NAME
@@ -96,7 +96,7 @@ class PodGroupController:
     async def _inherited(self, pod: Pod) -> dict[str, str]:
         """The owner's annotations. An owner that the store has not heard of yet is asked for: a gang whose minimum
         is learnt too late has started in part."""
-        reference = rules.owner_of(pod)
+        reference = pod.metadata.controller()
         if reference is None:
             return {}
         owner = await self._owner(reference, pod.metadata.namespace)
@@ -147,6 +147,6 @@ class PodGroupController:
 
     def _complain(self, pod: Pod, want: rules.Wanted) -> None:
         metadata = pod.metadata
-        about = ObjectReference("Pod", metadata.namespace, metadata.name, metadata.uid, "v1")
+        about = metadata.reference("Pod", "v1")
         for sentence in want.complaints:
             self._recorder.record(about, "InvalidAnnotation", sentence, warning=True)

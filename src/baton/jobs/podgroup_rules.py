@@ -49,13 +49,8 @@ class Wanted(NamedTuple):
     """Sentences about annotations that cannot be understood."""
 
 
-def owner_of(pod: Pod) -> OwnerReference | None:
-    """Who controls the pod."""
-    return next((owner for owner in pod.metadata.owner_references if owner.controller), None)
-
-
 def group_name(pod: Pod) -> str:
-    owner = owner_of(pod)
+    owner = pod.metadata.controller()
     return BARE_GROUP_PREFIX + (owner.uid if owner is not None else pod.metadata.uid)
 
 
@@ -113,7 +108,9 @@ def wanted(pod: Pod, inherited: Mapping[str, str]) -> Wanted:
 
 def body(pod: Pod, want: Wanted) -> dict[str, Any]:
     """The group as it is created."""
-    owner = owner_of(pod) or OwnerReference("v1", "Pod", pod.metadata.name, pod.metadata.uid, controller=True)
+    owner = pod.metadata.controller() or OwnerReference(
+        "v1", "Pod", pod.metadata.name, pod.metadata.uid, controller=True
+    )
     return {
         "apiVersion": SCHEDULING,
         "kind": POD_GROUP_KIND,

@@ -139,10 +139,10 @@ class Client:
 
     async def list_all(self, resource: Resource[T], namespace: str | None = None, **selectors: str) -> list[T]:
         """Every object, page by page."""
-        page = await self.list_page(resource, namespace, **selectors)  # type: ignore[arg-type]
+        page = await self.list_page(resource, namespace, **selectors)  # type: ignore[arg-type]  # selectors are strings, by name
         items = page.items
         while page.continue_token:
-            page = await self.list_page(resource, namespace, continue_token=page.continue_token, **selectors)  # type: ignore[arg-type]
+            page = await self.list_page(resource, namespace, continue_token=page.continue_token, **selectors)  # type: ignore[arg-type]  # selectors are strings, by name
             items += page.items
         return items
 

@@ -66,7 +66,7 @@ def decode_page(body: bytes, kind: type[T]) -> Page[T]:
     """The answer to a list."""
     raw = msgspec.json.decode(body, type=_RawList)
     try:
-        items: list[T] | None = msgspec.json.decode(raw.items, type=list[kind] | None)  # type: ignore[valid-type]
+        items: list[T] | None = msgspec.json.decode(raw.items, type=list[kind] | None)  # type: ignore[valid-type]  # a type that is known at run time
     except msgspec.ValidationError:
         items = [
             item for one in msgspec.json.decode(raw.items, type=list[msgspec.Raw]) for item in _readable(one, kind)
@@ -105,7 +105,7 @@ def event_decoder(kind: type[T]) -> Callable[[bytes], WatchEvent[T]]:
             event = whole(line)
         except msgspec.ValidationError as error:
             return unreadable(line, error)
-        return WatchEvent(event.type, event.object.metadata.resource_version, event.object)  # type: ignore[attr-defined]
+        return WatchEvent(event.type, event.object.metadata.resource_version, event.object)  # type: ignore[attr-defined]  # every kind has metadata
 
     def special(line: bytes) -> WatchEvent[T]:
         envelope = msgspec.json.decode(line, type=_Envelope)

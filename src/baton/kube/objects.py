@@ -33,6 +33,17 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     owner_references: tuple[OwnerReference, ...] = ()
     finalizers: tuple[str, ...] = ()
 
+    def controller(self, kind: str = "", api_version: str = "") -> OwnerReference | None:
+        """Who controls the object; with a kind, only if it is one of that kind."""
+        owner = next((owner for owner in self.owner_references if owner.controller), None)
+        if owner is not None and kind and (owner.kind, owner.api_version) != (kind, api_version):
+            return None
+        return owner
+
+    def reference(self, kind: str, api_version: str) -> "ObjectReference":
+        """The object as events name it."""
+        return ObjectReference(kind, self.namespace, self.name, self.uid, api_version)
+
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
     """Who holds a lease, and until when."""

@@ -53,7 +53,7 @@ def tightest_cards(cluster: Cluster, node: int, shape: Shape) -> list[int]:
 class RandomFit:
     """Any node with room, any card with room."""
 
-    def __init__(self, cluster: Cluster, workload: TargetWorkload, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def __init__(self, cluster: Cluster, workload: TargetWorkload, rng: np.random.Generator) -> None:  # noqa: ARG002  # the form of a policy
         self._cluster = cluster
         self._rng = rng
 
@@ -71,7 +71,7 @@ class RandomFit:
 class ScoredFit:
     """A policy that scores all nodes at once and takes the tightest cards of the best."""
 
-    def __init__(self, cluster: Cluster, workload: TargetWorkload, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def __init__(self, cluster: Cluster, workload: TargetWorkload, rng: np.random.Generator) -> None:  # noqa: ARG002  # the form of a policy
         self._cluster = cluster
 
     def scores(self, pod: Pod) -> Scores:
@@ -143,7 +143,7 @@ class Clustering(ScoredFit):
         scores: Scores = rank + 25 * (LARGEST_CARDS_MILLI - self._cluster.total_free) // LARGEST_CARDS_MILLI
         return scores
 
-    def placed(self, pod: Pod, node: int, fragment: float) -> None:  # noqa: ARG002
+    def placed(self, pod: Pod, node: int, fragment: float) -> None:  # noqa: ARG002  # the form of a policy
         if not pod.shape.total_milli:
             return
         hosts = self._hosted.setdefault(self.request_class(pod.shape), np.zeros(len(self._classes), dtype=bool))
@@ -154,7 +154,7 @@ class Clustering(ScoredFit):
 class GradientDescent:
     """FGD. Scores are kept per shape and corrected only on the nodes that changed since the shape was last seen."""
 
-    def __init__(self, cluster: Cluster, workload: TargetWorkload, rng: np.random.Generator) -> None:  # noqa: ARG002
+    def __init__(self, cluster: Cluster, workload: TargetWorkload, rng: np.random.Generator) -> None:  # noqa: ARG002  # the form of a policy
         self._cluster = cluster
         self._workload = workload
         self._fragment = fragmentation.fragments(workload, cluster.cpu_free, cluster.card_free, cluster.model)
@@ -184,7 +184,7 @@ class GradientDescent:
             return node, []
         return node, [int(card[node])] if card[node] >= 0 else cards_in_order(cluster, node, shape)
 
-    def placed(self, pod: Pod, node: int, fragment: float) -> None:  # noqa: ARG002
+    def placed(self, pod: Pod, node: int, fragment: float) -> None:  # noqa: ARG002  # the form of a policy
         self._fragment[node] = fragment
 
 

@@ -68,7 +68,7 @@ def split_gang(gpus: int, cards_per_node: int) -> tuple[int, int]:
     return 1, 0
 
 
-def _openb_job(row: Row, line: int, cards_per_node: int) -> TraceJob:  # noqa: ARG001
+def _openb_job(row: Row, line: int, cards_per_node: int) -> TraceJob:  # noqa: ARG001  # the form of a reader
     cards = _whole(row, "num_gpu")
     milli = 0
     if cards:
@@ -121,7 +121,7 @@ def _philly_job(row: Row, line: int, cards_per_node: int) -> TraceJob:
     )
 
 
-def _muri_job(row: Row, line: int, cards_per_node: int) -> TraceJob:  # noqa: ARG001
+def _muri_job(row: Row, line: int, cards_per_node: int) -> TraceJob:  # noqa: ARG001  # the form of a reader
     tasks, cards = split_gang(_whole(row, "num_gpu", at_least=1), cards_per_node)
     iteration_ms = _number(row, "iteration_time", above=0)
     return TraceJob(
@@ -137,7 +137,7 @@ def _muri_job(row: Row, line: int, cards_per_node: int) -> TraceJob:  # noqa: AR
     )
 
 
-def _tiresias_job(row: Row, line: int, cards_per_node: int) -> TraceJob:  # noqa: ARG001
+def _tiresias_job(row: Row, line: int, cards_per_node: int) -> TraceJob:  # noqa: ARG001  # the form of a reader
     tasks, cards = split_gang(_whole(row, "num_gpu", at_least=1), cards_per_node)
     return TraceJob(
         name=f"tiresias-{row['job_id']}",
@@ -149,14 +149,14 @@ def _tiresias_job(row: Row, line: int, cards_per_node: int) -> TraceJob:  # noqa
     )
 
 
-def _own_job(row: Row, line: int, cards_per_node: int) -> TraceJob:  # noqa: ARG001
+def _own_job(row: Row, line: int, cards_per_node: int) -> TraceJob:  # noqa: ARG001  # the form of a reader
     given: dict[str, Any] = {key: value for key, value in row.items() if value != ""}
     if isinstance(given.get("models"), str):
         given["models"] = tuple(filter(None, given["models"].split("|")))
     return checked_job(_converted(given, TraceJob))
 
 
-def _openb_node(row: Row, line: int, cards_per_node: int) -> TraceNode:  # noqa: ARG001
+def _openb_node(row: Row, line: int, cards_per_node: int) -> TraceNode:  # noqa: ARG001  # the form of a reader
     return TraceNode(
         name=row["sn"],
         cards=_whole(row, "gpu"),
@@ -166,7 +166,7 @@ def _openb_node(row: Row, line: int, cards_per_node: int) -> TraceNode:  # noqa:
     )
 
 
-def _own_node(row: Row, line: int, cards_per_node: int) -> TraceNode:  # noqa: ARG001
+def _own_node(row: Row, line: int, cards_per_node: int) -> TraceNode:  # noqa: ARG001  # the form of a reader
     node = _converted({key: value for key, value in row.items() if value != ""}, TraceNode)
     for field in ("cards", "cpu_milli", "memory_mib", "card_memory_mib"):
         if getattr(node, field) < 0:

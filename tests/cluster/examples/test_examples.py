@@ -47,7 +47,7 @@ def completed(cluster: BatonPrograms, namespace: str, job: str) -> None:
 
 
 def environment(pod: dict[str, object]) -> dict[str, str]:
-    container = pod["spec"]["containers"][0]  # type: ignore[index]
+    container = pod["spec"]["containers"][0]  # type: ignore[index]  # a manifest is an object of objects
     return {item["name"]: item.get("value", "") for item in container.get("env", [])}
 
 

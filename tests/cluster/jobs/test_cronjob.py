@@ -146,7 +146,7 @@ def test_history_is_kept_to_its_limits(crons: CronJobs) -> None:
     for ago in (6, 4, 2):
         crons.change("tidy", schedule=crons.schedule(ago))
         name = crons.job_name("tidy", ago)
-        crons.bed.wait_for(lambda name=name: name in crons.jobs(), f"the job {name}", 90)  # type: ignore[misc]
+        crons.bed.wait_for(lambda name=name: name in crons.jobs(), f"the job {name}", 90)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
         crons.until_phase(name, "Completed")
         crons.until(name)
 

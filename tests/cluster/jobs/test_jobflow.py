@@ -156,7 +156,7 @@ def test_a_flow_goes_on_when_the_controller_was_killed_and_no_step_runs_twice(
     uids: dict[str, set[str]] = {}
     for name in names:
         flows.bed.wait_for(
-            lambda name=name: bool(  # type: ignore[misc]
+            lambda name=name: bool(  # type: ignore[misc]  # mypy cannot infer a lambda with a default
                 f"long-{name}" in flows.jobs() or f"long-{name}" in flows.status("long").get("completedJobs", [])
             ),
             f"step {name}",

@@ -92,7 +92,7 @@ def test_a_scheduler_killed_in_the_middle_of_gangs(ground: Field, start: Callabl
     for number in range(KILLS):
         members = ground.gang(f"gang-{number}", GANG, limits=SHARE)
         pods += members
-        wait_until(lambda members=members: bool(ground.bound().keys() & set(members)), 60, poll_s=0.002)  # type: ignore[misc]
+        wait_until(lambda members=members: bool(ground.bound().keys() & set(members)), 60, poll_s=0.002)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
         process.kill()
         in_parts += len(ground.bound().keys() & set(members)) < GANG
         process.start()

@@ -30,7 +30,7 @@ def test_usage_passes_over_loaded_nodes_and_prefers_idle_ones() -> None:
 
 
 def card(name: str, **load: float) -> Card:
-    return Card(id=CardId(name), memory_mib=16_000, slots=10, **load)  # type: ignore[arg-type]
+    return Card(id=CardId(name), memory_mib=16_000, slots=10, **load)  # type: ignore[arg-type]  # fields by name
 
 
 def test_usage_chooses_the_idle_card_and_refuses_hot_ones() -> None:

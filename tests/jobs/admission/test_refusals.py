@@ -64,7 +64,7 @@ class KnownCluster:
 
 def review(case: Case) -> Verdict:
     """Both webhooks, as the API server calls them: what the first one refuses the second never sees."""
-    webhooks = Webhooks(KnownCluster(case.given), Policy())  # type: ignore[arg-type]
+    webhooks = Webhooks(KnownCluster(case.given), Policy())  # type: ignore[arg-type]  # stands in for a Cluster
     endpoints = webhooks.endpoints()
     operation = "DELETE" if case.delete else "UPDATE" if case.before else "CREATE"
     request = Request(
@@ -185,7 +185,7 @@ def test_whole_cards_chosen_by_hand_are_warned_of() -> None:
 def test_a_file_applied_again_with_more_replicas_keeps_its_defaults() -> None:
     stored = patched(job(), default_job(job()["spec"], "volcano", "spec"))
     again = {**stored, "spec": {**stored["spec"], "tasks": job(task(replicas=5))["spec"]["tasks"]}}
-    endpoints = Webhooks(KnownCluster(()), Policy()).endpoints()  # type: ignore[arg-type]
+    endpoints = Webhooks(KnownCluster(()), Policy()).endpoints()  # type: ignore[arg-type]  # stands in for a Cluster
     request = Request(uid="u", operation="UPDATE", name="train", object=again, old_object=stored)
 
     async def ask() -> tuple[Verdict, Verdict]:

@@ -28,7 +28,7 @@ _LOG = structlog.get_logger("baton.admission")
 
 CONFIGURATION = "baton-admission"
 """The name of both webhook configurations."""
-SECRET = "baton-admission-tls"  # noqa: S105
+SECRET = "baton-admission-tls"  # noqa: S105  # the Secret's name, nothing secret
 _ATTEMPTS = 5
 
 

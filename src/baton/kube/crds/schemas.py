@@ -51,7 +51,7 @@ def text(description: str = "", **more: Any) -> Schema:
     return _described({"type": "string", **more}, description)
 
 
-def number(description: str = "", minimum: int | None = 0, *, format: str = "int32", **more: Any) -> Schema:  # noqa: A002
+def number(description: str = "", minimum: int | None = 0, *, format: str = "int32", **more: Any) -> Schema:  # noqa: A002  # the word of the schema
     """A whole number, by default not negative."""
     schema: Schema = {"type": "integer", "format": format, **more}
     if minimum is not None:
@@ -118,7 +118,7 @@ def label_selector(description: str) -> Schema:
     )
 
 
-def column(name: str, path: str, type: str = "string", *, wide: bool = False) -> Schema:  # noqa: A002
+def column(name: str, path: str, type: str = "string", *, wide: bool = False) -> Schema:  # noqa: A002  # the word of the schema
     """What `kubectl get` prints; wide columns only with `-o wide`."""
     return {"name": name, "type": type, "jsonPath": path, **({"priority": 1} if wide else {})}
 
