@@ -21,7 +21,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-static const uint64_t limits_wait_us = 1000000;
+static const uint64_t limits_wait_us = 5000000; /* as long as for any other answer of the daemon's */
 
 static atomic_int wake_fd = -1;
 static bool started;

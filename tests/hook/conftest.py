@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -100,6 +101,13 @@ def finish(process: subprocess.Popen[str], timeout_s: float = 60) -> str:
     out, err = process.communicate(timeout=timeout_s)
     assert process.returncode == 0, f"exit {process.returncode}\n{out}\n{err}"
     return out
+
+
+def wait_for_launches(workloads: Workloads, work: subprocess.Popen[str], count: int) -> None:
+    """Wait until more than `count` launches reached the first device."""
+    while workloads.record.devices[0].launches <= count:
+        assert work.poll() is None, f"ended after {workloads.record.devices[0].launches} launches:\n{finish(work)}"
+        time.sleep(0.005)
 
 
 def compile_c(source: str, target: Path, *flags: str) -> Path:

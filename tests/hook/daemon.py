@@ -63,9 +63,8 @@ class Client:
     ) -> dict[str, str]:
         """The whole greeting of a Baton daemon; returns what IDENTITY said."""
         self.expect(Kind.REGISTER)
-        self.send(wire.welcome(0xABC, on=on))
         hello = {"version": 1, "epoch": epoch, "gpu": "", "idle_ms": idle_ms, "report_ms": report_ms}
-        self.send(wire.extension(Kind.HELLO, hello))
+        self.send(wire.welcome(0xABC, on=on) + wire.extension(Kind.HELLO, hello))
         identity = wire.fields(self.expect(Kind.IDENTITY))
         self.send(wire.extension(Kind.LIMITS, {"memory": 0, "cores": 0, "oversubscribe": 1} | limits))
         return identity
@@ -87,6 +86,7 @@ class Daemon:
         self.clients: queue.Queue[Client | None] = queue.Queue()
         self._all: list[Client] = []
         self._listener: socket.socket | None = None
+        self._accepting: threading.Thread | None = None
         self._threads: list[threading.Thread] = []
 
     def start(self) -> "Daemon":
@@ -95,7 +95,8 @@ class Daemon:
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
         self._listener.listen(64)
-        self._run(self._accept, self._listener)
+        self._accepting = threading.Thread(target=self._accept, args=(self._listener,), daemon=True)
+        self._accepting.start()
         return self
 
     def stop(self) -> None:
@@ -103,6 +104,8 @@ class Daemon:
         if self._listener is not None:
             with contextlib.suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
+            assert self._accepting is not None
+            self._accepting.join(PATIENCE_S)  # whom it still accepted is closed with the others
             self._listener.close()
             self._listener = None
         for client in self._all:
@@ -122,19 +125,20 @@ class Daemon:
             raise queue.Empty
         return client
 
-    def serve(self, work: Callable[[Client], object]) -> None:
+    def serve(self, work: Callable[[Client], object]) -> threading.Thread:
         """Serve the next client in the background, should one come."""
 
         def body() -> None:
             with contextlib.suppress(queue.Empty):
                 work(self.client())
 
-        self._run(body)
+        return self._run(body)
 
-    def _run(self, body: Callable[..., None], *arguments: object) -> None:
+    def _run(self, body: Callable[..., None], *arguments: object) -> threading.Thread:
         thread = threading.Thread(target=body, args=arguments, daemon=True)
         self._threads.append(thread)
         thread.start()
+        return thread
 
     def _accept(self, listener: socket.socket) -> None:
         while True:

@@ -10,8 +10,8 @@ import pytest
 
 from baton.lock import wire
 from baton.lock.wire import Kind
-from tests.hook.conftest import Workloads, compile_c, finish
-from tests.hook.daemon import Daemon
+from tests.hook.conftest import Workloads, compile_c, finish, wait_for_launches
+from tests.hook.daemon import PATIENCE_S, Daemon
 from tests.lock.clocks import JUMPS, Clock
 from tests.lock.clocks import clock as clock  # the fixture
 
@@ -91,7 +91,7 @@ def test_nothing_of_ours_survives_exec(workloads: Workloads, daemon: Daemon) -> 
     client.greet()
     client.grant()
     assert finish(work).split() == ["0", "1", "2", "3"]
-    assert client.gone.wait(10)
+    assert client.gone.wait(PATIENCE_S)
 
 
 def test_threads_come_and_go(workloads: Workloads, daemon: Daemon) -> None:
@@ -207,8 +207,7 @@ os.waitpid(child, 0)
     parent = daemon.client()
     parent.greet()
     parent.grant()
-    while not workloads.record.devices[0].inside:
-        assert work.poll() is None
+    wait_for_launches(workloads, work, 0)  # counted on the way in
     work.stdin.write("fork\n")
     work.stdin.flush()
     child = daemon.client()

@@ -45,7 +45,7 @@ def environment(machine: Path, **more: str) -> dict[str, str]:
 
 def hooked(machine: Path, sockets: Path, **more: str) -> dict[str, str]:
     hook = {"LD_PRELOAD": str(native.library("libbaton.so")), "BATON_SOCKET_DIR": str(sockets)}
-    return environment(machine, **hook, BATON_ON_DAEMON_LOSS="fail", BATON_DAEMON_TIMEOUT="10s", **more)
+    return environment(machine, **hook, BATON_ON_DAEMON_LOSS="fail", BATON_DAEMON_TIMEOUT="1m", **more)
 
 
 def start(client: str, variables: dict[str, str]) -> subprocess.Popen[str]:
