@@ -18,6 +18,7 @@ import msgspec
 from baton.lock.config import Config
 from baton.lock.control import ControlClient
 from baton.lock.paths import Paths
+from tests.lock.peer import PATIENCE_S
 
 _PROGRAM = """
 import asyncio, os, sys
@@ -78,7 +79,7 @@ class Nursery:
         self.paths = Paths(directory / "b" / "lock")
         self.sockets = self.paths.sockets
         self.log = directory / "lockd.log"
-        self.control = ControlClient(self.paths.control)
+        self.control = ControlClient(self.paths.control, PATIENCE_S)
         self.pid = 0
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, str(self.sockets), str(self.log)],

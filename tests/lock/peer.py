@@ -65,6 +65,16 @@ class Peer:
         frame = wire.unpack(raw)
         return Kind(frame.kind), frame
 
+    def next_is(self, wanted: Kind) -> bool:
+        """Whether what is there to be read ends with this kind, after nothing but hints."""
+        while True:
+            kind, _ = self.read()
+            if kind is wanted:
+                return True
+            assert kind in (Kind.HELLO, Kind.ALLOWANCE), kind.name
+            if not self.rest:
+                return False
+
     def expect(self, wanted: Kind) -> Frame:
         """The next frame, which must be of this kind; hints about idleness and a page to count on may come before."""
         while True:

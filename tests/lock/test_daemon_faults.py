@@ -19,8 +19,8 @@ from tests.lock.daemons import Nursery, running
 from tests.lock.peer import GPU, GPU_TEXT, Peer
 
 KILLS = int(os.environ.get("BATON_LOCK_KILLS", "100"))
-FAST = Config(settings=Settings(quantum_s=0.01, mode=Mode.SERIAL))
-SLOW = Config(settings=Settings(quantum_s=3600.0, mode=Mode.SERIAL))
+FAST = Config(settings=Settings(quantum_s=0.01, mode=Mode.SERIAL, holder_grace_s=3600.0))
+SLOW = Config(settings=Settings(quantum_s=3600.0, mode=Mode.SERIAL, holder_grace_s=3600.0))
 
 
 class Running:
@@ -149,14 +149,13 @@ def test_a_holder_keeps_its_turn_over_a_restart_and_nobody_else_gets_it(tmp_path
 
 
 def test_a_recalled_holder_that_dies_frees_the_card_at_once(tmp_path: Path, workload: Starter) -> None:
-    patient = Config(settings=Settings(mode=Mode.SERIAL, holder_grace_s=3600.0))
     with Nursery(tmp_path) as nursery:
-        nursery.start(patient)
+        nursery.start(SLOW)
         holder = workload(nursery)
         holder.turn()
         nursery.end()
         holder.process.send_signal(signal.SIGSTOP)
-        nursery.start(patient)
+        nursery.start(SLOW)
         with Peer(nursery.sockets) as waiter:
             waiter.ask()
             holder.process.kill()
@@ -164,15 +163,14 @@ def test_a_recalled_holder_that_dies_frees_the_card_at_once(tmp_path: Path, work
 
 
 def test_a_lost_journal_means_waiting_not_two_holders(tmp_path: Path, workload: Starter) -> None:
-    grace = Config(settings=Settings(mode=Mode.SERIAL, quantum_s=3600.0, holder_grace_s=3600.0))
     with Nursery(tmp_path) as nursery:
-        nursery.start(grace)
+        nursery.start(SLOW)
         holder = workload(nursery)
         holder.turn()
         nursery.end()
         nursery.paths.journal.unlink()
         holder.process.send_signal(signal.SIGSTOP)
-        nursery.start(grace)
+        nursery.start(SLOW)
         with Peer(nursery.sockets) as waiter:
             waiter.ask()
             assert nursery.control.status().gpus[0].holders == []

@@ -132,10 +132,10 @@ class Connection(asyncio.Protocol):
         if not self.closed and self._transport is not None:
             self._transport.resume_reading()
 
-    def send(self, frame: bytes) -> None:
-        """Send one frame; a frame always goes out in one write."""
+    def send(self, frames: bytes) -> None:
+        """Send one frame, or several that belong together; they always go out in one write."""
         if not self.closed and self._transport is not None:
-            self._transport.write(frame)
+            self._transport.write(frames)
 
     def send_with(self, frame: bytes, fd: int) -> bool:
         """Send one frame with a descriptor attached; False, and nothing sent, when that cannot be done at once.

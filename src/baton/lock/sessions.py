@@ -125,7 +125,8 @@ class Sessions:
             case ev.Hint(card, _):
                 for connection in list(self.connections.values()):
                     if connection.extended and connection.card == card:
-                        self._hello(connection, card)
+                        self.frames_sent += 1
+                        connection.send(self._hello(card))
             case ev.Close(client, reason):
                 connection_of = self.connections.pop(client, None)
                 self._allowances.leave(client)
@@ -174,16 +175,16 @@ class Sessions:
         connection.client, connection.extended, connection.card = client, extended, card
         self.connections[client] = connection
         self.names[client] = (namespace, pod)
-        self.frames_sent += 1
-        connection.send(wire.welcome(client, on=self._host.is_on(card)))
-        if extended:
-            self._hello(connection, card)
+        # In one write: a hook takes a daemon whose HELLO is not there soon after the welcome for nvshare's.
+        greeting = [wire.welcome(client, on=self._host.is_on(card)), *([self._hello(card)] if extended else [])]
+        self.frames_sent += len(greeting)
+        connection.send(b"".join(greeting))
         terms = self._host.terms_for(peer, namespace, pod, tenant)
         self._host.submit(
             ev.Joined(client, card, peer.pid, peer.uid, pod, namespace, tenant, extended, terms, peer.pod)
         )
 
-    def _hello(self, connection: Connection, card: CardId) -> None:
+    def _hello(self, card: CardId) -> bytes:
         values = {
             "version": wire.EXTENSION_VERSION,
             "epoch": self._host.epoch,
@@ -191,8 +192,7 @@ class Sessions:
             "idle_ms": max(1, round(self._host.idle_s(card) * 1000)),
             "report_ms": REPORT_MS,
         }
-        self.frames_sent += 1
-        connection.send(wire.extension(Kind.HELLO, values))
+        return wire.extension(Kind.HELLO, values)
 
     def _new_id(self) -> ClientId:
         while True:
