@@ -2,7 +2,8 @@
 
 A node is a candidate when only things that evictions can change stand against it. On a candidate, allowed victims go
 one by one, the least important first, until the task fits; then each is spared again if the task fits without it. Of
-the candidates that work, the one with the least important and fewest victims is taken.
+the candidates that work, the one with the least important and fewest victims is taken. For a gang, victims are spared
+once more when all of its members have their places.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from baton.engine.columns import FUTURE
+from baton.engine.columns import BOTH, FUTURE
 from baton.engine.jobs import Job, Task
 from baton.engine.objects import GroupPhase
 from baton.engine.room import fits_empty
@@ -20,6 +21,9 @@ from baton.engine.verdicts import Cause
 
 CANDIDATES = 16
 """Nodes that are tried out; more would find fewer victims now and then, at a price in every cycle."""
+
+_SPARING_LIMIT = 256
+"""Members times victims of a gang for which sparing is tried; beyond, it would cost more than it saves."""
 
 Allowed = Callable[[Task, Sequence[Task]], list[Task]]
 
@@ -103,6 +107,72 @@ def keep_or_discard(session: Session, job: Job, statement: Statement) -> bool:
         statement.discard()
     session.nominees.hold()
     return kept
+
+
+def spare_needless(session: Session, job: Job, statement: Statement, permitted: Callable[[Task], bool]) -> Statement:
+    """The attempt without the victims that its gang does not need.
+
+    Members get their room one after the other, so what went for one may be needless by what went for the next. Each
+    victim is spared if the members, placed anew all together, have their places without it; the most important first.
+    """
+    kept = _Attempt.of(statement)
+    size = len(kept.places) * len(kept.victims)
+    if len(kept.places) < 2 or len(kept.victims) < 2 or size > _SPARING_LIMIT or not session.job_pipelined(job):
+        return statement
+    tasks = sorted((task for task, _, _ in kept.places), key=session.task_key)
+    changed = True
+    while changed:
+        changed = False
+        for victim in sorted(kept.victims, key=lambda item: _importance(item[0]), reverse=True):
+            statement.discard()
+            fewer = [item for item in kept.victims if item[0] is not victim[0]]
+            statement = _placed_anew(session, tasks, fewer, permitted)
+            if len(statement.allocated) + len(statement.pipelined) == len(tasks) and session.job_pipelined(job):
+                kept, changed = _Attempt.of(statement), True
+            else:
+                statement.discard()
+                statement = kept.again(session)
+    return statement
+
+
+class _Attempt(NamedTuple):
+    """What an attempt decided, so that it can be made once more."""
+
+    places: list[tuple[Task, int, bool]]
+    victims: list[tuple[Task, str, Task | None]]
+
+    @classmethod
+    def of(cls, statement: Statement) -> "_Attempt":
+        now = [(task, row, False) for task, row, _ in statement.allocated]
+        return cls([*now, *((task, row, True) for task, row in statement.pipelined)], list(statement.evicted))
+
+    def again(self, session: Session) -> Statement:
+        statement = session.statement()
+        for victim, reason, for_task in self.victims:
+            statement.evict(victim, reason, for_task)
+        for task, row, later in self.places:
+            assignment = session.pick_cards(task, row, FUTURE if later else BOTH)
+            assert assignment is not None, f"{task} fitted on row {row} a moment ago"
+            statement.place(task, Placement(row, assignment, later))
+        return statement
+
+
+def _placed_anew(
+    session: Session,
+    tasks: Sequence[Task],
+    victims: Sequence[tuple[Task, str, Task | None]],
+    permitted: Callable[[Task], bool],
+) -> Statement:
+    """As many of the tasks as find a place when these victims have left."""
+    statement = session.statement()
+    for victim, reason, for_task in victims:
+        statement.evict(victim, reason, for_task)
+    for task in tasks:
+        placement = session.find(task) if permitted(task) else None
+        if placement is None:
+            break
+        statement.place(task, placement)
+    return statement
 
 
 class RoomMaker:

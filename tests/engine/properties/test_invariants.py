@@ -4,7 +4,7 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from baton.engine.engine import Engine
@@ -75,6 +75,8 @@ def test_the_order_of_events_decides_nothing(drawn: list[tuple[int, int, int, in
     need=st.integers(1, 8),
     members=st.integers(1, 3),
 )
+@example(low=[1, 2, 3, 1, 4, 2, 3, 3], need=3, members=3)
+@example(low=[2, 2, 1, 3, 2, 4, 3], need=3, members=3)
 def test_every_victim_is_needed(low: list[int], need: int, members: int) -> None:
     """Give any one victim its room back, and the preemptor no longer fits."""
     nodes = [node(f"n{at}", cpu=8) for at in range(3)]

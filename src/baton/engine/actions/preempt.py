@@ -3,7 +3,14 @@
 Nothing is evicted unless the job's whole gang then has its places.
 """
 
-from baton.engine.evictions import Failures, RoomMaker, evicting_tasks, keep_or_discard, starving_jobs
+from baton.engine.evictions import (
+    Failures,
+    RoomMaker,
+    evicting_tasks,
+    keep_or_discard,
+    spare_needless,
+    starving_jobs,
+)
 from baton.engine.jobs import Job, Task
 from baton.engine.session import Session
 
@@ -36,6 +43,7 @@ def between_jobs(session: Session, job: Job) -> bool:
             break
         if not maker.make_room(task, statement):
             break
+    statement = spare_needless(session, job, statement, maker.permitted)
     return keep_or_discard(session, job, statement)
 
 

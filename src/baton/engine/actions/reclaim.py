@@ -5,7 +5,14 @@ Nothing is evicted unless the job's whole gang then has its places.
 
 from collections.abc import Callable
 
-from baton.engine.evictions import Failures, RoomMaker, evicting_tasks, keep_or_discard, starving_jobs
+from baton.engine.evictions import (
+    Failures,
+    RoomMaker,
+    evicting_tasks,
+    keep_or_discard,
+    spare_needless,
+    starving_jobs,
+)
 from baton.engine.jobs import Job, QueueShare, Status, Task
 from baton.engine.session import Session
 
@@ -55,4 +62,5 @@ def reclaim_for(session: Session, job: Job, queue: QueueShare) -> bool:
             break
         if not session.preemptive(queue, task) or not maker.make_room(task, statement):
             break
+    statement = spare_needless(session, job, statement, lambda task: session.preemptive(queue, task))
     return keep_or_discard(session, job, statement)
