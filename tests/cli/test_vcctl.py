@@ -1,4 +1,4 @@
-"""`vcctl`: words, flags and help as Volcano's own command has them, which scripts and its end-to-end suite compare."""
+"""`vcctl`: words and flags as Volcano's own command has them, and the help that its end-to-end suite compares."""
 
 import subprocess
 import sys
@@ -77,7 +77,7 @@ Flags:
 
 def test_the_help_of_numbers_shows_their_types_and_defaults() -> None:
     shown = vcctl("queue", "create", "--help").stdout
-    assert "  -w, --weight int32        the weight of the queue (default 1)\n" in shown
+    assert "  -w, --weight int32        its part of the cluster, beside other queues (default 1)\n" in shown
     assert "  -r, --replicas int        the total tasks of job (default 1)\n" in vcctl("job", "run", "--help").stdout
 
 

@@ -104,6 +104,16 @@ def test_a_missing_template_is_told_and_holds_only_its_step_up() -> None:
     assert [said.reason for said in decision.said] == ["TemplateNotFound"]
 
 
+def test_a_new_flow_starts_at_once_and_gets_its_first_status_later() -> None:
+    """Who makes a flow and changes it in the same breath must not collide with a status that says nothing yet."""
+    one = flow(DIAMOND)
+    decision = rules.decide(one, {}, templates("a"), new=True)
+    assert made(decision) == ["train-a"]
+    assert (decision.status, decision.again_s) == (one.status, rules.FIRST_STATUS_S)
+    running = rules.decide(one, by_name(job("a")), templates("a"), new=True)
+    assert running.status.state.phase == "Running"
+
+
 def test_a_step_changes_only_what_it_names() -> None:
     container = {"name": "main", "image": "a:2", "env": [{"name": "LR", "value": "1"}]}
     change = {"queue": "gpu", "tasks": [{"name": "worker", "template": {"spec": {"containers": [container]}}}]}

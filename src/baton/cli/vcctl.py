@@ -1,7 +1,8 @@
 """`vcctl`: the words, flags and output of Volcano's own command, for those who have it in scripts.
 
-Volcano's end-to-end suite compares this command's help and lists character by character, so both are as there: the
-table below is the interface, and `baton job`, `baton queue` and `baton pod` are the better way to say the same things.
+Volcano's end-to-end suite compares the help of `vcctl`, of `vcctl job` and of its verbs list, run, suspend and resume,
+and the lists of jobs, character by character, so these are as there; all other help is in our words. `baton job`,
+`baton queue` and `baton pod` are the better way to say the same things.
 Errors go to standard output as `Failed to VERB NOUN: …` with exit code 255, words that are not understood to
 standard error with exit code 1; that is how scripts tell them apart.
 """

@@ -23,6 +23,7 @@ _NOTHING = "No resources found\n"
 _JOB_COLUMNS = (("Creation", 15), ("Phase", 12), ("JobType", 12), ("Replicas", 12), ("Min", 6), ("Pending", 10),
                 ("Running", 10), ("Succeeded", 12), ("Failed", 10), ("Unknown", 12), ("RetryCount", 10))  # fmt: skip
 _QUEUE_COLUMNS = ("Weight", "State", "Parent", *workloads.PHASES)
+_WHICH_QUEUE = "which queue? name it with --name (-n)"
 _POD_COLUMNS = {"Name": "Name", "Ready": "Ready", "Status": "Status", "Restart": "Restarts", "Age": "Age"}
 """The heading here, and the column of the API server's own table that it shows."""
 
@@ -49,12 +50,12 @@ def _name(values: Values, refusal: str) -> str:
 
 def _run_job(cluster: Cluster, values: Values) -> None:
     if not values["name"] and not values["filename"]:
-        raise BatonError("job name cannot be left blank")
+        raise BatonError("which job? give it a name with --name, or a manifest with --filename")
     requests = workloads.parse_amounts(values["requests"], "--requests")
     limits = workloads.parse_amounts(values["limits"], "--limits")
     if values["filename"]:
         if Path(values["filename"]).suffix not in (".yaml", ".yml"):
-            raise BatonError("only support yaml file")
+            raise BatonError(f"--filename is {values['filename']}, expected a file that ends in .yaml or .yml")
         (job, *_) = workloads.read_documents(Path(values["filename"]), "Job")
     else:
         job = workloads.job_object(
@@ -104,7 +105,7 @@ def _job_cells(job: Object) -> list[Any]:
 
 
 def _view_job(cluster: Cluster, values: Values) -> None:
-    name = _name(values, "job name (specified by --name or -N) is mandatory to view a particular job")
+    name = _name(values, "which job? name it with --name (-N)")
     job = cluster.get(JOBS, name, values["namespace"])
     events = [
         event for event in cluster.list(EVENTS, values["namespace"]) if event["metadata"]["name"].startswith(f"{name}.")
@@ -114,7 +115,7 @@ def _view_job(cluster: Cluster, values: Values) -> None:
 
 def _order_job(action: str, word: str) -> Callable[[Cluster, Values], None]:
     def order(cluster: Cluster, values: Values) -> None:
-        name = _name(values, f"job name is mandatory to {word} a particular job")
+        name = _name(values, f"which job to {word}? name it with --name (-N)")
         job = cluster.get(JOBS, name, values["namespace"])
         cluster.create(COMMANDS, workloads.command_object(job, BATCH, "Job", action), values["namespace"])
 
@@ -122,7 +123,7 @@ def _order_job(action: str, word: str) -> Callable[[Cluster, Values], None]:
 
 
 def _delete_job(cluster: Cluster, values: Values) -> None:
-    name = _name(values, "job name is mandatory to delete a particular job")
+    name = _name(values, "which job? name it with --name (-N)")
     cluster.delete(JOBS, name, values["namespace"])
     _out(f"delete job {name} successfully\n")
 
@@ -149,9 +150,7 @@ def _list_queues(cluster: Cluster, _: Values) -> None:
 
 
 def _get_queue(cluster: Cluster, values: Values) -> None:
-    _print_queues(
-        cluster, [cluster.get(QUEUES, _name(values, "name is mandatory to get the particular queue details"))]
-    )
+    _print_queues(cluster, [cluster.get(QUEUES, _name(values, _WHICH_QUEUE))])
 
 
 def _print_queues(cluster: Cluster, queues: list[Object]) -> None:
@@ -166,22 +165,22 @@ def _print_queues(cluster: Cluster, queues: list[Object]) -> None:
 
 
 def _operate_queue(cluster: Cluster, values: Values) -> None:
-    name, action = _name(values, "queue name must be specified"), values["action"]
+    name, action = _name(values, _WHICH_QUEUE), values["action"]
     actions = {"open": "OpenQueue", "close": "CloseQueue"}
     if not action:
-        raise BatonError("action can not be null")
+        raise BatonError("do what to the queue? --action is open, close or update")
     if action in actions:
         workloads.order_queue(cluster, name, actions[action])
     elif action != "update":
-        raise BatonError(f"action {action} invalid, valid actions are open, close and update")
+        raise BatonError(f"--action is {action}, expected open, close or update")
     elif not values["weight"]:
-        raise BatonError(f"when update queue {name}, weight must be specified, the value must be greater than 0")
+        raise BatonError(f"update changes the weight of queue {name}: give the new one, at least 1, with --weight")
     else:
         cluster.patch(QUEUES, name, {"spec": {"weight": values["weight"]}})
 
 
 def _delete_queue(cluster: Cluster, values: Values) -> None:
-    cluster.delete(QUEUES, _name(values, "queue name must be specified"))
+    cluster.delete(QUEUES, _name(values, _WHICH_QUEUE))
 
 
 def _list_pods(cluster: Cluster, values: Values) -> None:
@@ -190,13 +189,17 @@ def _list_pods(cluster: Cluster, values: Values) -> None:
     table = cluster.table(PODS, where, **workloads.pod_selector(job, queue))
     labels = [row.object["metadata"].get("labels") or {} for row in table.rows]
     if job and queue and any(found.get(workloads.QUEUE_NAME_LABEL, queue) != queue for found in labels):
-        raise BatonError(f"the input vcjob {job} does not match the queue {queue}")
+        raise BatonError(f"job {job} is not in queue {queue}; leave one of --job and --queue out")
     rows = [row for row in table.rows if job or not queue or workloads.belongs_to_queue(row.object["metadata"], queue)]
     if not rows:
         _out(_NOTHING)
         return
     cells = [[table.cell(row, column) for column in _POD_COLUMNS.values()] for row in rows]
     _out(_fitted([list(_POD_COLUMNS), *cells], 8, from_row=1))
+
+
+_WHERE = Flag("namespace", "n", "default", "where to look")
+_ANYWHERE = Flag("all-namespaces", "", False, "look everywhere")
 
 
 class _Flow(msgspec.Struct):
@@ -229,7 +232,7 @@ class _Flow(msgspec.Struct):
         self.show(cluster.list(self.resource, None if everywhere else values["namespace"]))
 
     def get(self, cluster: Cluster, values: Values) -> None:
-        name = _name(values, f"name is mandatory to get the particular {self.noun} details")
+        name = _name(values, f"which {self.noun}? name it with --name (-N)")
         self.show([cluster.get(self.resource, name, values["namespace"])])
 
     def describe(self, cluster: Cluster, values: Values) -> None:
@@ -252,7 +255,7 @@ class _Flow(msgspec.Struct):
                 name, where = document["metadata"]["name"], document["metadata"].get("namespace", "default")
                 self._attempt("delete", f"Deleted {self.kind}: {where}/{name}", cluster.delete, name, where)
             return
-        name, where = _name(values, f"{self.noun} name must be specified"), values["namespace"]
+        name, where = _name(values, f"which {self.noun}? name it with --name (-N), or give its --file"), values["namespace"]
         cluster.delete(self.resource, name, where)
         _out(f"Deleted {self.kind}: {where}/{name}\n")
 
@@ -267,30 +270,31 @@ class _Flow(msgspec.Struct):
 
     def noun_with(self, called: str, *, all_namespaces: bool) -> Noun:
         """The noun with its verbs; `called` is its name in the help of flags."""
-        name = Flag("name", "N", "", f"the name of {called}")
-        namespace = Flag("namespace", "n", "default", f"the namespace of {called}")
-        file = Flag("file", "f", "", f"the path to the YAML file containing the {called}")
-        everywhere = Flag("all-namespaces", "", False, f"list {self.noun}s in all namespaces")
+        name = Flag("name", "N", "", f"which {called}")
+        file = Flag("file", "f", "", f"YAML with one or more {called}s")
         return Noun(
             f"vcctl command line operation {self.noun}",
             {
-                "create": Verb(f"create a {self.noun}", (file,), self.create),
-                "delete": Verb(f"delete a {self.noun}", (file, name, namespace), self.delete),
+                "create": Verb(f"make the {called}s of a file", (file,), self.create),
+                "delete": Verb(f"remove one {called}, or those of a file", (file, name, _WHERE), self.delete),
                 "describe": Verb(
-                    f"describe a {self.noun}",
-                    (Flag("format", "o", "yaml", "the format of output"), name, namespace),
+                    f"print whole {called}s, one or all of a namespace",
+                    (Flag("format", "o", "yaml", "yaml or json"), name, _WHERE),
                     self.describe,
                 ),
-                "get": Verb(f"get a {self.noun}", (name, namespace), self.get),
-                "list": Verb(f"list {self.noun}s", (namespace, *((everywhere,) if all_namespaces else ())), self.list),
+                "get": Verb(f"show one {called} as a line", (name, _WHERE), self.get),
+                "list": Verb(
+                    f"show the {called}s as a table", (_WHERE, *((_ANYWHERE,) if all_namespaces else ())), self.list
+                ),
             },
         )
 
 
+# The words of the flags and verbs of `job` are part of the interface: the suite compares them.
 _JOB = Flag("name", "N", "", "the name of job")
 _NAMESPACE = Flag("namespace", "n", "default", "the namespace of job")
 _EVERYWHERE = Flag("all-namespaces", "", False, "list jobs in all namespaces")
-_QUEUE = Flag("name", "n", "", "the name of queue")
+_QUEUE = Flag("name", "n", "", "which queue")
 _AMOUNTS = "cpu=1000m,memory=100Mi"
 
 NOUNS: dict[str, Noun] = {
@@ -329,7 +333,7 @@ NOUNS: dict[str, Noun] = {
             "view": Verb("show job information", (_JOB, _NAMESPACE), _view_job),
         },
     ),
-    "jobflow": _Flow(JOB_FLOWS, "JobFlow", "jobflow", with_phase=True).noun_with("jobflow", all_namespaces=True),
+    "jobflow": _Flow(JOB_FLOWS, "JobFlow", "jobflow", with_phase=True).noun_with("job flow", all_namespaces=True),
     "jobtemplate": _Flow(JOB_TEMPLATES, "JobTemplate", "jobtemplate", with_phase=False).noun_with(
         "job template", all_namespaces=False
     ),
@@ -337,12 +341,12 @@ NOUNS: dict[str, Noun] = {
         "vcctl command line operation pod",
         {
             "list": Verb(
-                "list pod information created by vcjob",
+                "show the pods of jobs as a table",
                 (
-                    _EVERYWHERE,
-                    Flag("job", "j", "", "list pod with specified job name"),
-                    _NAMESPACE,
-                    Flag("queue", "q", "", "list pod with specified queue name"),
+                    _ANYWHERE,
+                    Flag("job", "j", "", "of this job only"),
+                    _WHERE,
+                    Flag("queue", "q", "", "in this queue only"),
                 ),
                 _list_pods,
             )
@@ -352,23 +356,23 @@ NOUNS: dict[str, Noun] = {
         "Queue Operations",
         {
             "create": Verb(
-                "creates queue",
+                "make a queue",
                 (
-                    Flag("name", "n", "test", "the name of queue"),
-                    Flag("state", "S", "Open", "the state of queue"),
-                    Flag("weight", "w", 1, "the weight of the queue", "int32"),
+                    Flag("name", "n", "test", "what to call it"),
+                    Flag("state", "S", "Open", "Open or Closed"),
+                    Flag("weight", "w", 1, "its part of the cluster, beside other queues", "int32"),
                 ),
                 _create_queue,
             ),
-            "delete": Verb("delete queue", (_QUEUE,), _delete_queue),
-            "get": Verb("get a queue", (_QUEUE,), _get_queue),
-            "list": Verb("lists all the queue", (), _list_queues),
+            "delete": Verb("remove a queue", (_QUEUE,), _delete_queue),
+            "get": Verb("show one queue as a line", (_QUEUE,), _get_queue),
+            "list": Verb("show all queues as a table", (), _list_queues),
             "operate": Verb(
-                "operate queue",
+                "open or close a queue, or change its weight",
                 (
-                    Flag("action", "a", "", "operate action to queue, valid actions are open, close, update"),
+                    Flag("action", "a", "", "open, close or update"),
                     _QUEUE,
-                    Flag("weight", "w", 0, "the weight of the queue", "int32"),
+                    Flag("weight", "w", 0, "its new part of the cluster, with update", "int32"),
                 ),
                 _operate_queue,
             ),

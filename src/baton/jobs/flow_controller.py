@@ -53,6 +53,7 @@ class JobFlowController:
         self._templates: Store[JobTemplate]
         self._jobs: Echoes[Job]
         self._pods: Store[Pod]
+        self._looked_at: set[Key] = set()
 
     def watch(self, scope: Scope, wake: Wake) -> None:
         self._flows = scope.store(JOB_FLOWS, {"template": _template_index})
@@ -78,12 +79,14 @@ class JobFlowController:
     async def sync(self, key: Key) -> float | None:
         flow = self._flows.get(key)
         if flow is None:
+            self._looked_at.discard(key)
             return None
         members = self._jobs.members("flow", flow.metadata.uid)
         jobs = {job.metadata.name: job for job in members if not self._jobs.is_deleted(job)}
         asked = [(check, self._addresses(flow, check)) for check in rules.checks(flow, jobs)]
         answered = await flow_probes.holding(asked)
-        decision = rules.decide(flow, jobs, self._templates_of(flow), answered)
+        decision = rules.decide(flow, jobs, self._templates_of(flow), answered, new=key not in self._looked_at)
+        self._looked_at.add(key)
         record(self._recorder, flow.metadata.reference(JOB_FLOW_KIND, FLOW), decision.said)
         # What the status has to remember of finished jobs must be there before they are gone.
         if decision.status != flow.status:

@@ -35,6 +35,9 @@ CREATED_BY_TEMPLATE = "volcano.sh/createdByJobTemplate"
 CREATED_BY_FLOW = "volcano.sh/createdByJobFlow"
 DELETE = "delete"
 PROBE_EVERY_S = 2.0
+FIRST_STATUS_S = 1.0
+"""How long a flow that has no job yet stays without a status: who makes a flow often changes it in the same breath, and
+would lose against our write."""
 _LABEL_LIMIT = 63
 _LOST = frozenset({JobPhase.FAILED, JobPhase.TERMINATED})
 _BEFORE_RUNNING = frozenset({"", JobPhase.PENDING})
@@ -125,8 +128,13 @@ def decide(
     jobs: Mapping[str, Job],
     templates: Mapping[str, JobTemplate],
     holding: Collection[Check] = (),
+    *,
+    new: bool = False,
 ) -> Decision:
-    """What to do now. `jobs` are those that the flow controls, by name; `holding` are the checks that were answered."""
+    """What to do now. `jobs` are those that the flow controls, by name; `holding` are the checks that were answered.
+
+    A flow is `new` until it was looked at once, `FIRST_STATUS_S` ago.
+    """
     states = _states(flow, jobs)
     phase = _phase(flow, states)
     if phase is FlowPhase.TERMINATING:
@@ -156,7 +164,10 @@ def decide(
                 said.append(Said("TemplateNotFound", words, warning=True))
                 continue
             make.append(job_body(flow, step, template))
-    return Decision(status, tuple(make), again_s=PROBE_EVERY_S if probing else None, said=tuple(said))
+    again_s = PROBE_EVERY_S if probing else None
+    if new and not jobs and not before:
+        status, again_s = flow.status, FIRST_STATUS_S
+    return Decision(status, tuple(make), again_s=again_s, said=tuple(said))
 
 
 def job_body(flow: JobFlow, step: Flow, template: JobTemplate) -> JobBody:

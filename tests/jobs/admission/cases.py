@@ -242,7 +242,8 @@ CASES: tuple[Case, ...] = (
     Case("queue-quantity", queue("odd", capability={"cpu": "much"})),
     Case("queue-deserved-capability", queue("q", capability=SMALL, deserved=LARGE)),
     Case("queue-guarantee-capability", queue("q", capability=SMALL, guarantee={"resource": LARGE})),
-    Case("queue-guarantee-deserved", queue("q", deserved=SMALL, guarantee={"resource": LARGE})),
+    Case("queue-guarantee-deserved", queue("q", deserved=SMALL, guarantee={"resource": LARGE}), name="more"),
+    Case("queue-guarantee-deserved", queue("q", guarantee={"resource": SMALL}), name="nothing-deserved"),
     Case("queue-hierarchy-length", queue("q", annotations={"volcano.sh/hierarchy": "root/a/b"})),
     Case(
         "queue-hierarchy-weight",

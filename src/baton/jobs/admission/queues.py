@@ -160,8 +160,9 @@ def check_queue(queue: Mapping[str, Any], findings: Findings) -> None:
     deserved = _amounts(spec["deserved"], findings)
     guaranteed = spec["guarantee"]["resource"]
     guarantee = _amounts(guaranteed, findings)
-    _compare(spec["deserved"], deserved, capability, DESERVED_CAPABILITY, findings)
-    _compare(guaranteed, guarantee, capability, GUARANTEE_CAPABILITY, findings)
+    if capability:
+        _compare(spec["deserved"], deserved, capability, DESERVED_CAPABILITY, findings)
+        _compare(guaranteed, guarantee, capability, GUARANTEE_CAPABILITY, findings)
     _compare(guaranteed, guarantee, deserved, GUARANTEE_DESERVED, findings)
     if root["metadata"]["name"].value == ROOT_QUEUE:
         for field, amounts in ((spec["capability"], capability), (spec["deserved"], deserved), (guaranteed, guarantee)):
@@ -299,9 +300,7 @@ def _known(quantities: Mapping[str, Any]) -> Amounts:
 
 
 def _compare(field: Field, amounts: Amounts, limits: Amounts, rule: Rule, findings: Findings) -> None:
-    """Every amount against a limit; where there are limits at all, one that is not mentioned is zero."""
-    if not limits:
-        return
+    """Every amount against a limit; one that is not mentioned is zero."""
     for resource, own in amounts.items():
         if own > limits.get(resource, 0):
             findings.add(rule, field[resource], limit=text_of(resource, limits.get(resource, 0)), resource=resource)
