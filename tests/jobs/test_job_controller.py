@@ -14,7 +14,7 @@ from baton.jobs import job_controller
 from baton.jobs.controller import Surroundings
 from baton.jobs.job_controller import JobController
 from baton.kube.client import Resource
-from baton.kube.errors import ConflictError
+from baton.kube.errors import ConflictError, NotFoundError
 from baton.kube.store import Key, Store, key_of
 from baton.kube.volcano import Job
 
@@ -27,6 +27,8 @@ class CountingServer:
         self.requests: Counter[str] = Counter()
         self.unseen: list[tuple[str, Any]] = []
         self.conflicts = 0
+        self.lost: set[str] = set()
+        """Kinds of which somebody deletes all objects."""
         self._version = 1000
 
     def store(self, resource: Resource[Any], indexes: dict[str, Any] | None = None) -> Store[Any]:
@@ -53,6 +55,11 @@ class CountingServer:
         old = self.stores[resource.plural].get(Key(f"{namespace}/{name}"))
         return self._answer(resource, self.changed(old, status=body["status"]))
 
+    async def patch(self, resource: Resource[Any], name: str, body: Any, namespace: str) -> None:
+        self.requests[f"change {resource.plural}"] += 1
+        if resource.plural in self.lost:
+            raise NotFoundError(404, "NotFound", f"{name} not found")
+
     async def delete(self, resource: Resource[Any], name: str, namespace: str, *, options: Any = None) -> None:
         self.requests[f"delete {resource.plural}"] += 1
         self.stores[resource.plural].remove(Key(f"{namespace}/{name}"))
@@ -65,7 +72,8 @@ class CountingServer:
         """The watches catch up."""
         unseen, self.unseen = self.unseen, []
         for plural, item in unseen:
-            self.stores[plural].put(item)
+            if plural in self.stores:
+                self.stores[plural].put(item)
 
     def _answer(self, resource: Resource[Any], item: Any) -> Any:
         self.unseen.append((resource.plural, item))
@@ -164,3 +172,26 @@ async def test_a_job_that_somebody_changed_meanwhile_is_looked_at_again() -> Non
     await stream.run_all()
     assert stream.phases() == {"Running"}
     assert stream.server.requests["create podgroups"] == 1
+
+
+async def test_the_hosts_of_a_scaled_job_are_changed_at_once_and_made_again_where_they_are_gone() -> None:
+    """Pods read them when they start, so no request is made in vain before the one that changes them."""
+    stream = Stream(1)
+    server = stream.server
+
+    async def scale(replicas: int) -> None:
+        (job,) = server.stores["jobs"]
+        task = msgspec.structs.replace(job.spec.tasks[0], replicas=replicas, min_available=1)
+        spec = msgspec.structs.replace(job.spec, plugins={"svc": ()}, min_available=1, tasks=(task,))
+        server.stores["jobs"].put(server.changed(job, spec=spec))
+        await stream.settle()
+
+    await scale(1)
+    await stream.run_all()
+    assert (server.requests["create configmaps"], server.requests["change configmaps"]) == (1, 0)
+    await scale(2)
+    assert server.requests["create configmaps"] == 1
+    assert server.requests["change configmaps"] >= 1
+    server.lost = {"configmaps"}
+    await scale(3)
+    assert server.requests["create configmaps"] >= 2

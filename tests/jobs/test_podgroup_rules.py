@@ -102,7 +102,9 @@ def test_the_minimum_is_the_pods_then_the_owners_then_one(
     assert want.spec.min_member == members
     assert want.complaints == ()
     if members == 4:
-        assert want.spec.min_resources == {"cpu": "2", "nvidia.com/gpu": "4"}
+        asked = {"cpu": "2", "nvidia.com/gpu": "4"}
+        counted = {f"requests.{name}": quantity for name, quantity in asked.items()}
+        assert want.spec.min_resources == {**asked, **counted, "pods": "4", "count/pods": "4"}
 
 
 @pytest.mark.parametrize("text", ["many", "-1", "2.5", "99999999999"])

@@ -255,7 +255,10 @@ class _Flow(msgspec.Struct):
                 name, where = document["metadata"]["name"], document["metadata"].get("namespace", "default")
                 self._attempt("delete", f"Deleted {self.kind}: {where}/{name}", cluster.delete, name, where)
             return
-        name, where = _name(values, f"which {self.noun}? name it with --name (-N), or give its --file"), values["namespace"]
+        name, where = (
+            _name(values, f"which {self.noun}? name it with --name (-N), or give its --file"),
+            values["namespace"],
+        )
         cluster.delete(self.resource, name, where)
         _out(f"Deleted {self.kind}: {where}/{name}\n")
 

@@ -1,9 +1,12 @@
 """The PodGroup of a job: what the scheduler must know before there is a pod."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from baton.jobs.job_pods import Body, group_name, owned_metadata
-from baton.kube.quantities import QuantityError, amount, text_of
+from baton.jobs.quota_usage import quota_usage, same_usage
+from baton.kube.quantities import amount
 from baton.kube.volcano import (
     POD_GROUP_KIND,
     SCHEDULING,
@@ -58,7 +61,7 @@ def group_changes(have: PodGroupSpec, wanted: PodGroupSpec) -> Body:
     if have.min_task_member != wanted.min_task_member:
         dropped = {task: None for task in have.min_task_member if task not in wanted.min_task_member}
         changes["minTaskMember"] = {**dropped, **wanted.min_task_member}
-    if _amounts(have.min_resources) != _amounts(wanted.min_resources):
+    if not same_usage(have.min_resources, wanted.min_resources):
         dropped = {name: None for name in have.min_resources or {} if name not in (wanted.min_resources or {})}
         changes["minResources"] = {**dropped, **(wanted.min_resources or {})}
     if _comparable(have.sub_group_policy) != _comparable(wanted.sub_group_policy):
@@ -81,32 +84,37 @@ def min_resources(spec: JobSpec, priorities: dict[str, int]) -> Quantities:
             count = max(0, min(left, getattr(task, limit) - taken[task.name]))
             taken[task.name] += count
             left -= count
-    totals: dict[str, int] = {}
+    requests: dict[str, int] = {}
+    limits: dict[str, int] = {}
     for task in tasks:
-        for name, asked in pod_requests(task).items():
-            totals[name] = totals.get(name, 0) + asked * taken[task.name]
-    return {name: text_of(name, total) for name, total in totals.items() if total}
+        for totals, asked_by_pod in ((requests, _of_pod(task, _requests)), (limits, _of_pod(task, _limits))):
+            for name, asked in asked_by_pod.items():
+                totals[name] = totals.get(name, 0) + asked * taken[task.name]
+    return quota_usage(sum(taken.values()), requests, limits)
 
 
-def pod_requests(task: TaskSpec) -> dict[str, int]:
+def _of_pod(task: TaskSpec, asked_by: Callable[[Body], Quantities]) -> dict[str, int]:
     """What one pod of the task asks for: all containers together, or an init container where that asks for more."""
     spec = task.template.get("spec") or {}
     together: dict[str, int] = {}
     for container in spec.get("containers") or ():
-        for name, asked in _asked(container).items():
-            together[name] = together.get(name, 0) + asked
+        for name, quantity in asked_by(container).items():
+            together[name] = together.get(name, 0) + amount(name, quantity)
     for container in spec.get("initContainers") or ():
         sidecar = container.get("restartPolicy") == "Always"
-        for name, asked in _asked(container).items():
-            together[name] = together.get(name, 0) + asked if sidecar else max(together.get(name, 0), asked)
+        for name, quantity in asked_by(container).items():
+            have, asked = together.get(name, 0), amount(name, quantity)
+            together[name] = have + asked if sidecar else max(have, asked)
     return together
 
 
-def _asked(container: Body) -> dict[str, int]:
+def _requests(container: Body) -> Quantities:
     """Requests, and limits for what has no request: so the API server will complete them."""
-    resources = container.get("resources") or {}
-    given = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    return {name: amount(name, quantity) for name, quantity in given.items()}
+    return {**_limits(container), **((container.get("resources") or {}).get("requests") or {})}
+
+
+def _limits(container: Body) -> Quantities:
+    return (container.get("resources") or {}).get("limits") or {}
 
 
 def _priority_class(task: TaskSpec) -> str:
@@ -132,13 +140,6 @@ def _sub_group(task: TaskSpec) -> SubGroupPolicy:
         match_label_keys=(PARTITION_ID,),
         network_topology=partitions.network_topology,
     )
-
-
-def _amounts(quantities: Quantities | None) -> dict[str, int]:
-    try:
-        return {name: amount(name, quantity) for name, quantity in (quantities or {}).items()}
-    except QuantityError:
-        return {}
 
 
 def _comparable(policies: tuple[SubGroupPolicy, ...]) -> bytes:

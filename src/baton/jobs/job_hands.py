@@ -123,21 +123,21 @@ class JobHands:
         """
         told = job.status.controlled_resources
         records, withdrawn = dict(told), dict(told)
-        renewals: list[Belonging] = []
+        renewals: list[tuple[Belonging, bool]] = []
         for plugin in plugins:
             name, content = f"plugin-{plugin.name}", f"plugin-{plugin.name}-content"
             things = plugin.belongings(job)
             fingerprint = await asyncio.to_thread(_fingerprint, things) if any(t.renewed for t in things) else ""
             known = told.get(name) == plugin.name
             if not known or (fingerprint and told.get(content) != fingerprint):
-                renewals += [thing for thing in things if not known or thing.renewed]
+                renewals += [(thing, known) for thing in things if not known or thing.renewed]
                 withdrawn.pop(content, None)
             records[name] = plugin.name
             if fingerprint:
                 records[content] = fingerprint
         if withdrawn != told:
             job = await self.write_status(job, msgspec.structs.replace(job.status, controlled_resources=withdrawn))
-        await self._all([self._keep(job, thing) for thing in renewals])
+        await self._all([self._keep(job, thing, there=there) for thing, there in renewals])
         return job, records
 
     async def remove_belongings(self, job: Job, plugins: Sequence[Plugin]) -> dict[str, str]:
@@ -150,9 +150,14 @@ class JobHands:
         )
         return {name: value for name, value in records.items() if not name.startswith("plugin-")}
 
-    async def _keep(self, job: Job, thing: Belonging) -> None:
+    async def _keep(self, job: Job, thing: Belonging, *, there: bool) -> None:
+        """Make an object or renew it; one that was `there` is changed at once, and made again if somebody took it."""
         content = await asyncio.to_thread(thing.make)
         namespace = job.metadata.namespace
+        if there:
+            with contextlib.suppress(NotFoundError):
+                await self._do(self._client.patch(thing.resource, thing.name, content, namespace))
+                return
         body = {"metadata": owned_metadata(job, thing.name), **content}
         made = await self._create(thing.resource, body, namespace)
         if made is None and thing.renewed:

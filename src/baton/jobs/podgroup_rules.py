@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from baton.engine.demands import effective_amounts
+from baton.jobs.quota_usage import quota_usage, same_usage
 from baton.kube.core import Pod
 from baton.kube.mapping.pods import PodWords
 from baton.kube.objects import OwnerReference
-from baton.kube.quantities import QuantityError, amount, text_of
+from baton.kube.quantities import QuantityError, amount
 from baton.kube.store import Key
 from baton.kube.volcano import POD_GROUP_KIND, SCHEDULING, NetworkTopology, PodGroup, PodGroupSpec, Quantities
 from baton.kube.volcano_names import (
@@ -135,7 +136,7 @@ def changes(have: PodGroup, want: Wanted) -> dict[str, Any]:
         spec["priorityClassName"] = want.spec.priority_class_name
     if want.names_queue and have.spec.queue != want.spec.queue:
         spec["queue"] = want.spec.queue
-    if _amounts(have.spec.min_resources) != _amounts(want.spec.min_resources):
+    if not same_usage(have.spec.min_resources, want.spec.min_resources):
         before, after = have.spec.min_resources or {}, want.spec.min_resources or {}
         spec["minResources"] = {**{name: None for name in before if name not in after}, **after}
     if want.spec.network_topology is not None and have.spec.network_topology != want.spec.network_topology:
@@ -161,11 +162,15 @@ def _min_member(own: Mapping[str, str], inherited: Mapping[str, str], complaints
 
 def _min_resources(pod: Pod, members: int, complaints: list[str]) -> Quantities:
     try:
-        asked = effective_amounts(_WORDS.spec(pod))
+        requests = effective_amounts(_WORDS.spec(pod))
+        limits: dict[str, int] = {}
+        for container in pod.spec.containers:
+            for name, quantity in container.resources.limits.items():
+                limits[name] = limits.get(name, 0) + amount(name, quantity) * members
     except QuantityError as error:
         complaints.append(f"the requests of pod {pod.metadata.name} cannot be added up: {error}")
         return {}
-    return {name: text_of(name, value * members) for name, value in asked.items()}
+    return quota_usage(members, {name: asked * members for name, asked in requests.items()}, limits)
 
 
 def _topology(own: Mapping[str, str], complaints: list[str]) -> NetworkTopology | None:
@@ -180,10 +185,3 @@ def _topology(own: Mapping[str, str], complaints: list[str]) -> NetworkTopology 
         complaints.append(f"the annotation {TOPOLOGY_TIER} is {tier!r}, expected a whole number; it is left out")
         tier = None
     return NetworkTopology(mode=word, highest_tier_allowed=None if tier is None else int(tier))
-
-
-def _amounts(quantities: Quantities | None) -> dict[str, int] | None:
-    try:
-        return {name: amount(name, quantity) for name, quantity in (quantities or {}).items()}
-    except QuantityError:
-        return None

@@ -40,7 +40,8 @@ def test_a_job_runs_to_its_end_under_the_names_that_everybody_knows(
     assert group is not None
     assert group["spec"]["minMember"] == 3
     assert group["spec"]["minTaskMember"] == {"ps": 1, "worker": 2}
-    assert group["spec"]["minResources"] == {"cpu": "300m", "memory": "192Mi"}
+    least = group["spec"]["minResources"]
+    assert {name: least[name] for name in ("cpu", "memory", "pods")} == {"cpu": "300m", "memory": "192Mi", "pods": "3"}
     assert group["metadata"]["annotations"]["example.com/mine"] == "yes"
     assert group["metadata"]["labels"]["team"] == "vision"
     assert mine.pods() == {}

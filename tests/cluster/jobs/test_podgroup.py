@@ -59,7 +59,7 @@ def test_a_deployment_has_a_group_per_revision_and_none_when_scaled_to_zero(
     (first,) = until_groups(crd_bed, namespace, 1)
     assert first["spec"]["minMember"] == 3
     assert first["spec"]["queue"] == "default"
-    assert first["spec"]["minResources"] == {"cpu": "3"}
+    assert first["spec"]["minResources"]["cpu"] == "3"
     assert first["metadata"]["annotations"]["volcano.sh/preemptable"] == "false"
     assert first["metadata"]["ownerReferences"][0]["kind"] == "ReplicaSet"
     assert first["status"]["phase"] == "Pending"
@@ -71,7 +71,7 @@ def test_a_deployment_has_a_group_per_revision_and_none_when_scaled_to_zero(
 
     def replaced() -> bool:
         found = groups(crd_bed, namespace)
-        return [group["spec"]["minResources"] for group in found] == [{"cpu": "6"}]
+        return [group["spec"]["minResources"]["cpu"] for group in found] == ["6"]
 
     crd_bed.wait_for(replaced, "the new revision's group to replace the old one")
     crd_bed.api.patch(f"{deployments}/web", {"spec": {"replicas": 0}})
@@ -99,7 +99,7 @@ def test_a_stateful_set_and_a_job_have_one_group_each_that_is_theirs(
 
     def follows() -> bool:
         spec = crd_bed.api.get(path("podgroups", namespace, name))["spec"]
-        return (spec["minMember"], spec["minResources"]) == (2, {"cpu": "2"})
+        return (spec["minMember"], spec["minResources"]["cpu"]) == (2, "2")
 
     crd_bed.wait_for(follows, "the group to follow its owner's annotation")
     # By this reference Kubernetes deletes the group with its owner.

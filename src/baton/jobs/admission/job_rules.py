@@ -28,9 +28,8 @@ TOTAL = Rule(
 )
 TASK_NAME = Rule(
     "task-name",
-    "{field} is {value}: a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', start "
-    "and "
-    "end with an alphanumeric character and have at most 63 of them, as in worker-1",
+    "{field} is {value}: it becomes a part of pods' names and should match [a-z0-9]([-a-z0-9]*[a-z0-9])?, at most 63 "
+    "characters, as in worker-1",
 )
 TASK_TWICE = Rule(
     "task-name-twice", "{field} is {value}, which another task has too: duplicated task name {value}; rename one"
@@ -63,7 +62,7 @@ MPI_TASK = Rule(
     "{field} names {role} task {task}, which is not there: The specified mpi {role} task was not found; the tasks "
     "are {tasks}",
 )
-MOUNT_PATH = Rule("volume-mount-path", "{field} is {value}: mountPath is required, as in /data")
+MOUNT_PATH = Rule("volume-mount-path", "{field} is {value}: mountPath should be at least 1 chars long, as in /data")
 MOUNT_TWICE = Rule("volume-mount-path-twice", "{field} is {value}, which another volume has too: duplicated mountPath")
 VOLUME_CLAIM = Rule(
     "volume-claim",
