@@ -28,8 +28,8 @@ TOTAL = Rule(
 )
 TASK_NAME = Rule(
     "task-name",
-    "{field} is {value}: it becomes a part of pods' names and should match [a-z0-9]([-a-z0-9]*[a-z0-9])?, at most 63 "
-    "characters, as in worker-1",
+    "{field} is {value}: it becomes a part of pods' names and should match them: lower-case letters, digits and inner "
+    "dashes, at most 63 characters, as in worker-1",
 )
 TASK_TWICE = Rule(
     "task-name-twice", "{field} is {value}, which another task has too: duplicated task name {value}; rename one"
