@@ -213,7 +213,8 @@ class RoomMaker:
             return False
         for victim in best.victims:
             statement.evict(victim, self._reason, task)
-        assignment = self._session.pick_cards(task, best.row, FUTURE)
+        with self._session.foreseen():
+            assignment = self._session.pick_cards(task, best.row, FUTURE)
         assert assignment is not None, f"{task} fitted on row {best.row} a moment ago"
         statement.place(task, Placement(best.row, assignment, later=True))
         return True
@@ -246,15 +247,14 @@ class RoomMaker:
             for victim in sorted(victims, key=_importance):
                 statement.evict(victim, self._reason, task)
                 gone.append(victim)
-                if self._fits(task, row, gone):
+                if self._fits(task, row):
                     break
             else:
                 return None
             for victim in reversed(gone[:-1]):
                 statement.spare(victim)
-                fewer = [other for other in gone if other is not victim]
-                if self._fits(task, row, fewer):
-                    gone = fewer
+                if self._fits(task, row):
+                    gone = [other for other in gone if other is not victim]
                 else:
                     statement.evict(victim, self._reason, task)
         finally:
@@ -267,24 +267,16 @@ class RoomMaker:
             tuple(gone),
         )
 
-    def _fits(self, task: Task, row: int, gone: Sequence[Task]) -> bool:
+    def _fits(self, task: Task, row: int) -> bool:
         """Room, cards and every predicate, as if the victims had left."""
         session = self._session
-        if (
-            not self.permitted(task)
-            or not session.state.room_for(task, row)
-            or session.pick_cards(task, row, FUTURE) is None
-        ):
+        if not self.permitted(task) or not session.state.room_for(task, row):
             return False
-        placed = session.state.placed
-        for victim in gone:
-            placed.remove(victim)
-        try:
+        with session.foreseen():
+            if session.pick_cards(task, row, FUTURE) is None:
+                return False
             view = session.state.table.view(np.array([row], dtype=np.intp))
             return all(bool(check.ok[0]) for check in session.checks(task, view))
-        finally:
-            for victim in gone:
-                placed.add(victim)
 
 
 def _importance(task: Task) -> tuple[int, int, float, str]:

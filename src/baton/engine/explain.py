@@ -12,7 +12,7 @@ import numpy as np
 from baton.engine.cards import CLAIMS
 from baton.engine.columns import FUTURE, Array, Bools
 from baton.engine.demands import Demand
-from baton.engine.jobs import Job, Status, Task
+from baton.engine.jobs import Job, Task
 from baton.engine.nodes import NodeView
 from baton.engine.objects import CardKind, GroupPhase, QueueState
 from baton.engine.resources import CPU, MEMORY
@@ -103,7 +103,7 @@ class Explainer:
             return Cause.NO_QUEUE
         if job.phase is GroupPhase.PENDING:
             return Cause.NOT_ADMITTED if job.queue.queue.state is QueueState.OPEN else Cause.QUEUE_CLOSED
-        if not job.pending and job.counts[Status.GATED]:
+        if not job.pending and any(job.gated()):
             return Cause.GATED
         if session.job_valid(job) is not None:
             return Cause.NOT_VALID

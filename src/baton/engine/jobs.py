@@ -42,6 +42,8 @@ READY = frozenset({Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNIN
 """Counts towards a gang's minimum."""
 VALID = READY | {Status.PENDING, Status.PIPELINED}
 FINISHED = frozenset({Status.SUCCEEDED, Status.FAILED})
+ASKS_NOTHING = FINISHED | {Status.GATED}
+"""Counts in no share: it is over, or has not been let in yet."""
 
 
 class Task:
@@ -95,7 +97,7 @@ class Job:
         self.counts: list[int] = [0] * len(Status)
         self.allocated: Vector = resources.zeros()
         self.requested: Vector = resources.zeros()
-        """Charges of every task that is not finished."""
+        """Charges of every task in no status of `ASKS_NOTHING`."""
         self.phase = group.phase
         self.best_effort_pending = 0
         self.ready = 0
@@ -129,6 +131,10 @@ class Job:
         self.ready += (status in READY) - (before in READY)
         self.valid += (status in VALID) - (before in VALID)
 
+    def gated(self) -> "Iterable[Task]":
+        """Tasks with scheduling gates. Others are in the same status on their way in or out."""
+        return (task for task in self.tasks.values() if task.pod.gated) if self.counts[Status.GATED] else ()
+
     def uniform_tasks(self) -> "list[Task] | None":
         """The waiting tasks that ask for something, if all of them ask for the same; None otherwise."""
         tasks = [task for task in self.pending.values() if not task.needs.best_effort]
@@ -144,13 +150,17 @@ class Job:
                 counts[task.pod.role] = counts.get(task.pod.role, 0) + 1
         return counts
 
-    def roles_met(self, statuses: frozenset[Status]) -> bool:
+    def role_minima(self) -> dict[str, int]:
         """minTaskMember, which only counts when the job's minimum covers the sum of the roles' minima."""
         roles = self.group.min_role_members
-        if not roles or self.min_member < sum(minimum for _, minimum in roles):
+        return dict(roles) if roles and self.min_member >= sum(minimum for _, minimum in roles) else {}
+
+    def roles_met(self, statuses: frozenset[Status]) -> bool:
+        minima = self.role_minima()
+        if not minima:
             return True
         counts = self.role_counts(statuses)
-        return all(counts.get(role, 0) >= minimum for role, minimum in roles)
+        return all(counts.get(role, 0) >= minimum for role, minimum in minima.items())
 
     def part_of(self, task: Task) -> "tuple[str, ...] | None":
         """The sub-group that the task belongs to, as (kind, values of its labels); None for a task outside of any."""

@@ -9,7 +9,7 @@ from baton.engine.card_choice import NOTHING, Assignment
 from baton.engine.cards import CardLedger
 from baton.engine.columns import FUTURE
 from baton.engine.demands import Needs
-from baton.engine.jobs import CHARGED, FINISHED, HELD, ON_NODE, Job, QueueShare, Status, Task
+from baton.engine.jobs import ASKS_NOTHING, CHARGED, HELD, ON_NODE, Job, QueueShare, Status, Task
 from baton.engine.nodes import NodeTable
 from baton.engine.objects import GroupKey, GroupPhase, PodKey, PodSpec, QueueName
 from baton.engine.resources import ResourceNames
@@ -17,6 +17,7 @@ from baton.engine.resources import ResourceNames
 Checkpoint = tuple[int, int]
 
 FORGET_FROM = 4096
+_STARTING = (GroupPhase.PENDING, GroupPhase.INQUEUE)
 
 
 class Moves:
@@ -30,7 +31,7 @@ class Moves:
         self.tasks: dict[PodKey, Task] = {}
         self.jobs: dict[GroupKey, Job] = {}
         self.active: dict[GroupKey, Job] = {}
-        """Jobs with a pending task or in phase Pending: all that a session looks at."""
+        """Jobs with a pending task, and those that wait for admission or their pods: all that a session looks at."""
         self.queues: dict[QueueName, QueueShare] = {}
         self.ports: dict[int, dict[tuple[str, str, int], int]] = {}
         self._needs: dict[PodSpec, Needs] = {}
@@ -131,8 +132,9 @@ class Moves:
         self._forget_at = max(FORGET_FROM, 2 * (len(self._needs) + len(self.placed)))
 
     def activate(self, job: Job) -> None:
-        """Keep `active` right after a change of the job."""
-        if job.pending or (job.phase is GroupPhase.PENDING and not job.implicit):
+        """Keep `active` right after a change of the job. One that is admitted belongs there before its pods exist:
+        they are on their way, and the room that it was admitted for is not there for another."""
+        if job.pending or (job.phase in _STARTING and not job.implicit):
             self.active[job.key] = job
         else:
             self.active.pop(job.key, None)
@@ -207,9 +209,9 @@ class Moves:
                 job.allocated -= charge
                 for queue in line:
                     queue.allocated -= charge
-        if (before in FINISHED) != (status in FINISHED):
+        if (before in ASKS_NOTHING) != (status in ASKS_NOTHING):
             line = job.queue.lineage() if job.queue is not None else ()
-            sign = -1 if status in FINISHED else 1
+            sign = -1 if status in ASKS_NOTHING else 1
             job.requested += sign * charge
             for queue in line:
                 queue.requested += sign * charge

@@ -11,7 +11,8 @@ Combination rules:
 - scores add up; equal scores go to the first node name.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ from baton.engine.objects import GroupKey, GroupPhase, LabelSelector, PodKey, Qu
 from baton.engine.plan import Binding, Eviction, Nomination, PhaseChange
 from baton.engine.plugin import Check, OrderKey, Scope, Vote, overrides
 from baton.engine.room import allowed_positions, room_checks
-from baton.engine.signatures import NEVER, Key, SignatureCache
+from baton.engine.signatures import NEVER, Key, Signature, SignatureCache
 from baton.engine.state import ClusterState
 from baton.engine.statement import Statement
 from baton.engine.verdicts import Cause
@@ -174,23 +175,49 @@ class Session:
         signature = self._cache.of(task, self)
         self._cache.refresh(signature, task, self)
         worldly = self._sees_world(task)
-        for scores, later in ((signature.score, False), (signature.later, True)):
-            if scores is None or not len(scores):
-                continue
-            seen = self._with_world(task, scores) if worldly else scores
-            while True:
-                row = int(seen.argmax())
-                if seen[row] == NEVER:
-                    break
-                assignment = None if later else self._cache.next_cards(signature, row)
-                if assignment is None:
-                    assignment = self.pick_cards(task, row, FUTURE if later else BOTH)
-                if assignment is not None:
-                    return Placement(row, assignment, later)
-                # The arrays promised room that several containers together do not have.
-                scores[row] = NEVER
-                seen[row] = NEVER
+        if signature.score is not None and len(signature.score):
+            placement = self._best(task, signature, signature.score, worldly, later=False)
+            if placement is not None:
+                return placement
+        if signature.later is not None and len(signature.later):
+            with self.foreseen():
+                return self._best(task, signature, signature.later, worldly, later=True)
         return None
+
+    def _best(
+        self, task: Task, signature: Signature, scores: Floats, worldly: bool, *, later: bool
+    ) -> Placement | None:
+        seen = self._with_world(task, scores) if worldly else scores
+        while True:
+            row = int(seen.argmax())
+            if seen[row] == NEVER:
+                return None
+            assignment = None if later else self._cache.next_cards(signature, row)
+            if assignment is None:
+                assignment = self.pick_cards(task, row, FUTURE if later else BOTH)
+            if assignment is not None:
+                return Placement(row, assignment, later)
+            # The arrays promised room that several containers together do not have.
+            scores[row] = NEVER
+            seen[row] = NEVER
+
+    @contextlib.contextmanager
+    def foreseen(self) -> Iterator[None]:
+        """Pods elsewhere are asked about as if those that are leaving had left; room has a plane for that."""
+        table, placed = self.state.table, self.state.placed
+        leaving = [
+            task
+            for row in np.flatnonzero(table.unsettled[: table.count])
+            for task in table.tasks[row].values()
+            if task.status is Status.RELEASING
+        ]
+        for task in leaving:
+            placed.remove(task)
+        try:
+            yield
+        finally:
+            for task in leaving:
+                placed.add(task)
 
     def is_hopeless(self, task: Task) -> bool:
         """No node would take such a task, whatever pods elsewhere say; cheap while no node changes."""

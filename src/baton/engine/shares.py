@@ -65,7 +65,10 @@ def min_resources(job: Job, resources: ResourceNames) -> Vector:
 
 
 class InqueueSums:
-    """What admitted jobs are still going to take, by queue, and what running jobs hold above their minimum."""
+    """What admitted jobs are still going to take, by queue, and what running jobs hold above their minimum.
+
+    Pods with scheduling gates take nothing: nobody knows when, and others would wait for them in vain.
+    """
 
     def __init__(self, state: ClusterState, resources: ResourceNames) -> None:
         self._resources = resources
@@ -78,7 +81,8 @@ class InqueueSums:
     def add(self, job: Job) -> None:
         if job.queue is None or job.group.min_resources is None:
             return
-        still = np.maximum(min_resources(job, self._resources) - job.allocated, 0)
+        gated = sum((task.needs.charge for task in job.gated()), self._resources.zeros())
+        still = np.maximum(min_resources(job, self._resources) - job.allocated - gated, 0)
         self._all = self._all + still
         for queue in job.queue.lineage():
             self._sums[queue.name] = self._sums.get(queue.name, self._resources.zeros()) + still

@@ -166,9 +166,6 @@ class ClusterState(Moves):
         if job is not None:
             job.tasks[pod.key] = task
             job.counts[Status.GATED] += 1
-            job.requested += needs.charge
-            for queue in job.queue.lineage() if job.queue is not None else ():
-                queue.requested += needs.charge
         return task
 
     def _update_task(self, task: Task, pod: Pod) -> Task:
@@ -202,10 +199,6 @@ class ClusterState(Moves):
         job.counts[task.status] -= 1
         job.ready -= task.status in READY
         job.valid -= task.status in VALID
-        if task.status not in FINISHED:
-            job.requested -= task.needs.charge
-            for queue in job.queue.lineage() if job.queue is not None else ():
-                queue.requested -= task.needs.charge
         if not job.tasks and job.implicit:
             self._drop_job(job)
         else:

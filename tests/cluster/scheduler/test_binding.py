@@ -104,6 +104,18 @@ def test_a_pod_waits_for_its_group(field: Field, scheduler: SchedulerProcess) ->
     field.wait_bound(["early-0"])
 
 
+def test_a_gang_with_scheduling_gates_says_so_and_starts_without_them(
+    field: Field, scheduler: SchedulerProcess
+) -> None:
+    field.add_nodes(1)
+    names = field.gang("gated", 2, schedulingGates=[{"name": "example.com/later"}])
+    assert "scheduling gates" in field.wait_event("gated", "Unschedulable")["message"]
+    assert field.condition(names[0])["reason"] == "SchedulingGated"
+    for name in names:
+        field.bed.api.patch(f"/api/v1/namespaces/{field.namespace}/pods/{name}", {"spec": {"schedulingGates": None}})
+    field.wait_bound(names)
+
+
 def test_shares_are_recorded_with_six_annotations_and_no_card_is_over_committed(
     field: Field, scheduler: SchedulerProcess
 ) -> None:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from baton.engine.objects import GroupPhase, Quota
 from tests.engine.clusters import Cluster, JobLiteral, job, node, queue, spec
 
@@ -75,3 +77,24 @@ def test_after_its_waiting_time_a_job_is_admitted_before_others() -> None:
 def test_phases_follow_the_pods() -> None:
     cluster = Cluster(nodes=[node("a")], jobs=[job("j", pods=1, what=spec(), phase=GroupPhase.PENDING)])
     assert cluster.run().phases == {"j": GroupPhase.RUNNING}
+
+
+@pytest.mark.parametrize("plugin", ["overcommit", "proportion", "capacity"])
+def test_pods_with_scheduling_gates_take_nothing_from_those_that_can_start(plugin: str) -> None:
+    """A job whose pods are gated was admitted with all the cluster has; it keeps nobody else out."""
+    gated = job(
+        "gated", pods=10, min_member=10, min_resources=(("cpu", 10 * CPU),), pod_options={"gated": True}, what=spec()
+    )
+    jobs = [gated, waiting("first", 5, created_s=1.0), waiting("second", 5, created_s=2.0)]
+    assert admitted(Cluster(nodes=[node("a", cpu=10)], jobs=jobs, conf=conf(plugin))) == {"first", "second"}
+
+
+@pytest.mark.parametrize("plugin", ["overcommit", "proportion", "capacity"])
+def test_what_an_admitted_job_needs_is_taken_before_its_pods_exist(plugin: str) -> None:
+    cluster = Cluster(
+        nodes=[node("a", cpu=10)],
+        jobs=[waiting("first", 10), waiting("second", 10, created_s=1.0)],
+        conf=conf(plugin),
+    )
+    assert admitted(cluster) == {"first"}
+    assert admitted(cluster) == set()

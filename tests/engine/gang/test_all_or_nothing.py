@@ -1,7 +1,9 @@
 """A gang starts whole or not at all, and an attempt that fails leaves no trace."""
 
+import msgspec
 import numpy as np
 
+from baton.engine.events import PodChanged
 from tests.engine.clusters import Cluster, gang, job, node, spec, whole
 
 
@@ -48,3 +50,22 @@ def test_a_gang_in_parts_is_completed_before_another_begins() -> None:
     parts = gang("parts", pods=3, on=["a", "a"], what=spec(ask=[whole()]), created_s=1)
     outcome = Cluster(nodes=[node("a", cards=3)], jobs=[other, parts]).run()
     assert set(outcome.placed) == {"parts-2"}
+
+
+def test_a_jobs_surplus_leaves_room_for_jobs_whose_pods_are_on_their_way() -> None:
+    """Three elastic jobs are submitted together; the first one's pods are there before those of the others."""
+    nodes = [node("a", cpu=6)]
+    jobs = [job(name, pods=6, min_member=2, created_s=100.0) for name in ("first", "second", "third")]
+    on_their_way = [msgspec.structs.replace(one, pods=()) for one in jobs[1:]]
+    cluster = Cluster(nodes=nodes, jobs=[jobs[0], *on_their_way])
+    assert len(cluster.run(100.0).placed) == 2
+    cluster.apply(*(PodChanged(member) for one in jobs[1:] for member in one.pods))
+    placed = cluster.run(100.0).placed
+    assert sorted(name.partition("-")[0] for name in placed) == ["second", "second", "third", "third"]
+
+
+def test_a_jobs_surplus_does_not_wait_for_pods_that_never_come() -> None:
+    empty = msgspec.structs.replace(job("empty", min_member=2, created_s=100.0), pods=())
+    cluster = Cluster(nodes=[node("a", cpu=6)], jobs=[job("elastic", pods=6, created_s=100.0), empty])
+    assert len(cluster.run(100.0).placed) == 1
+    assert len(cluster.run(103.0).placed) == 5

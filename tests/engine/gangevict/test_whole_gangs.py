@@ -93,3 +93,16 @@ def test_a_queue_takes_back_a_whole_gang() -> None:
     outcome = reclaimed("gangreclaim")
     assert outcome.evicted == {"a1-0", "a1-1"}
     assert set(outcome.nominated) == {"b-0", "b-1"}
+
+
+@pytest.mark.parametrize("minimum", [1, 2])
+def test_surplus_goes_first_also_where_the_gang_plugin_has_no_say(minimum: int) -> None:
+    """Each of two jobs can spare one pod, and the two that are needed come from both."""
+    size = minimum + 1
+    first = job("first", pods=size, min_member=minimum, what=CARD, on=["a"] * size, priority=1)
+    second = job("second", pods=size, min_member=minimum, what=CARD, on=["b"] * size, priority=1)
+    high = gang("high", pods=2, what=CARD, priority=9)
+    text = conf("gangpreempt").replace("{name: gang}", "{name: gang, enablePreemptable: false}")
+    nodes = [node("a", cards=size), node("b", cards=size)]
+    outcome = Cluster(nodes=nodes, jobs=[first, second, high], conf=text).run()
+    assert sorted(name.partition("-")[0] for name in outcome.evicted) == ["first", "second"]

@@ -2,8 +2,9 @@
 
 import pytest
 
-from baton.engine.objects import AffinityTerm, LabelSelector
-from tests.engine.clusters import Cluster, gang, job, node, queue, spec, vgpu, whole
+from baton.engine.events import PodRemoved
+from baton.engine.objects import AffinityTerm, LabelSelector, PodKey
+from tests.engine.clusters import Cluster, gang, job, node, queue, running, spec, vgpu, whole
 
 CONF = """
 actions: "enqueue, allocate, backfill, preempt"
@@ -163,3 +164,41 @@ def test_a_gang_that_waits_for_a_victim_binds_none_of_its_members_yet() -> None:
     assert outcome.placed == {}
     assert outcome.evicted == {"low-0"}
     assert set(outcome.nominated) == {"high-0", "high-1"}
+
+
+def test_a_gang_keeps_its_minimum_of_every_role() -> None:
+    """A launcher and three workers, of which two would do: only a worker is surplus, however young the launcher."""
+    workers = job(
+        "gang",
+        pods=3,
+        min_member=3,
+        what=CARD,
+        on=["a"] * 3,
+        priority=1,
+        pod_options={"role": "worker"},
+        min_role_members=(("launcher", 1), ("worker", 2)),
+    )
+    launcher = running("gang-l", "a", CARD, group=workers.group.key, role="launcher", priority=1, created_s=9.0)
+    one = job("one", what=CARD, priority=9, created_s=10.0)
+    cluster = Cluster(nodes=[node("a", cards=4)], jobs=[workers, one], pods=[launcher], conf=CONF)
+    (victim,) = cluster.run().evicted
+    assert victim != "gang-l"
+    two = gang("two", pods=2, what=CARD, priority=9, created_s=10.0)
+    cluster = Cluster(nodes=[node("a", cards=4)], jobs=[workers, two], pods=[launcher], conf=CONF)
+    assert cluster.run().evicted == set()
+
+
+def test_a_whole_gang_fits_where_the_pods_that_it_keeps_away_from_have_to_go() -> None:
+    """The first member has everybody on a node evicted; the others find a place there, and not another node each."""
+    low = job("low", pods=6, what=spec(cpu=1), on=["a"] * 3 + ["b"] * 3, priority=1, labels={"app": "web"})
+    apart = AffinityTerm(selector=LabelSelector((("app", "web"),)), topology_key="kubernetes.io/hostname")
+    high = gang("high", pods=3, what=spec(cpu=1, anti_affinity=(apart,)), priority=9)
+    cluster = Cluster(nodes=[node("a", cpu=3), node("b", cpu=3)], jobs=[low, high], conf=CONF)
+    outcome = cluster.run()
+    assert len(set(outcome.nominated.values())) == 1
+    assert len(outcome.evicted) == 3
+    assert outcome.placed == {}
+    waiting = cluster.run()
+    assert (waiting.evicted, waiting.placed) == (set(), {})
+    cluster.apply(*(PodRemoved(PodKey(f"team/{name}")) for name in outcome.evicted))
+    assert set(cluster.run().placed) == {"high-0", "high-1", "high-2"}

@@ -127,3 +127,12 @@ def test_an_exhausted_resource_does_not_block_jobs_that_do_not_want_it() -> None
         nodes=[node("n", cards=2)], jobs=jobs, queues=[queue("a"), queue("b")], conf=conf("proportion")
     ).run()
     assert {"cpu-0", "cpu-1"} <= set(outcome.placed)
+
+
+def test_pods_with_scheduling_gates_deserve_nothing_yet() -> None:
+    gated = gang("a", pods=12, what=CARD, queue="a", pod_options={"gated": True})
+    jobs = [gated, job("b", pods=12, what=CARD, queue="b")]
+    outcome = Cluster(
+        nodes=[node("n", cards=8)], jobs=jobs, queues=[queue("a"), queue("b")], conf=conf("proportion")
+    ).run()
+    assert by_queue(outcome, "a", "b") == [0, 8]

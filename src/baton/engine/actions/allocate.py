@@ -1,7 +1,9 @@
 """Place pending tasks: queue by queue, job by job, task by task, and keep a job's placements only if its gang is ready.
 
 After every job the order of queues and jobs is looked at again, because shares have changed. A gang that is ready keeps
-going with its surplus tasks only while it is still the first in order.
+going with its surplus tasks only while it is still the first in order. Cycles follow events closely, so the first of
+several jobs that were submitted together is often complete before the pods of the next exist: a young job's surplus
+waits while such pods are on their way, else one job would have all and the others none.
 """
 
 import heapq
@@ -14,6 +16,8 @@ from baton.engine.statement import Statement
 from baton.engine.verdicts import Cause
 
 STRICT = "fifo"
+YOUNG_S = 3.0
+"""Creation times are whole seconds, so a job is young for two to three. Pods come within less, or not because of us."""
 
 
 class _Lane:
@@ -68,6 +72,30 @@ class _Lane:
         return len(self._heap)
 
 
+class _Newcomers:
+    """Jobs that have just been admitted, whose pods are being made."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._expected: bool | None = None
+
+    def hold_back(self, job: Job) -> bool:
+        """Whether the job has its minimum, and its surplus should not be in the way of another's."""
+        return self._young(job) and job.is_ready() and self._any()
+
+    def _young(self, job: Job) -> bool:
+        return self._session.now_s < job.created_s + YOUNG_S
+
+    def _any(self) -> bool:
+        if self._expected is None:
+            self._expected = any(self._awaited(job) for job in self._session.state.active.values())
+        return self._expected
+
+    def _awaited(self, job: Job) -> bool:
+        awaited = not job.implicit and job.phase is GroupPhase.INQUEUE and job.valid < job.min_member
+        return awaited and self._young(job) and not any(job.gated())
+
+
 class Unfit:
     """Jobs that no node can take, found before anything is placed: with a long backlog, most jobs.
 
@@ -108,18 +136,24 @@ class Unfit:
 
 def allocate(session: Session) -> None:
     """The action. Best-effort tasks are left to backfill."""
-    promote = "enqueue" not in session.framework.configuration.actions
+    if "enqueue" not in session.framework.configuration.actions:
+        for job in list(session.state.active.values()):
+            if job.phase is GroupPhase.PENDING:
+                session.set_phase(job, GroupPhase.INQUEUE)
     lanes: dict[str, _Lane] = {}
     unfit = Unfit(session)
+    newcomers = _Newcomers(session)
     for job in list(session.state.active.values()):
-        if promote and job.phase is GroupPhase.PENDING:
-            session.set_phase(job, GroupPhase.INQUEUE)
+        if not job.pending:
+            if any(job.gated()):
+                session.blocked.setdefault(job.key, (Cause.GATED, None))
+            continue
         reason = _not_now(session, job)
         if reason is not None:
             session.blocked.setdefault(job.key, (reason, None))
             continue
         assert job.queue is not None
-        if unfit.pass_over(job, job.queue):
+        if newcomers.hold_back(job) or unfit.pass_over(job, job.queue):
             continue
         lane = lanes.get(job.queue.name)
         if lane is None:
@@ -141,7 +175,7 @@ def allocate(session: Session) -> None:
                 again = False
             else:
                 session.nominees.make_way(job)
-                again = _allocate_job(session, lane.queue, job, lane.waiting(job))
+                again = _allocate_job(session, lane.queue, job, lane.waiting(job)) and not newcomers.hold_back(job)
                 session.nominees.hold()
             if not again and lane.strict and job.pending and not job.is_ready():
                 lane.hold_back()
@@ -158,8 +192,6 @@ def _not_now(session: Session, job: Job) -> Cause | None:
     """Why the job is not looked at in this cycle at all."""
     if job.queue is None:
         return Cause.NO_QUEUE
-    if not job.pending:
-        return Cause.GATED if job.counts[Status.GATED] else Cause.NOT_ADMITTED
     if job.queue.queue.state is not QueueState.OPEN and job.phase is GroupPhase.PENDING:
         return Cause.QUEUE_CLOSED
     if job.phase is GroupPhase.PENDING:

@@ -1,9 +1,10 @@
 """Preempt and reclaim for gangs: where surplus pods are not enough, whole gangs give way.
 
-The plain actions never take a gang below its minimum, so a cluster full of gangs gives nothing to a more important
-one. Here the surplus goes first, as there; if that is not enough, whole gangs go, the least important first, and each
-of them is spared again if the job has its places without it. A gang goes whole or stays: none is left with members
-that are of no use. `allowWholeBundle: false` in the action's arguments keeps to the surplus.
+With the gang plugin's say the plain actions never take a gang below its minimum, so a cluster full of gangs gives
+nothing to a more important one; without it (`enablePreemptable: false`) they take any task and leave gangs in pieces.
+Here the surplus goes first, whatever that flag says; if it is not enough, whole gangs go, the least important first,
+and each of them is spared again if the job has its places without it. A gang goes whole or stays: none is left with
+members that are of no use. `allowWholeBundle: false` in the action's arguments keeps to the surplus.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from baton.engine.evictions import Allowed, Failures, evicting_tasks, keep_or_di
 from baton.engine.jobs import Job, QueueShare, Task
 from baton.engine.session import EVICTABLE, Session
 from baton.engine.statement import Statement
+from baton.engine.surplus import surplus
 
 GANG = "gang"
 
@@ -21,8 +23,12 @@ GANG = "gang"
 def gangpreempt(session: Session) -> None:
     """Inside a queue, from jobs of lower priority."""
     failures = Failures(session)
+
+    def spare(preemptor: Task, victims: Sequence[Task]) -> list[Task]:
+        return surplus(session.preemptable(preemptor, victims), last_ones=False)
+
     for job in starving_jobs(session):
-        if failures.knows(job) or between_jobs(session, job):
+        if failures.knows(job) or between_jobs(session, job, spare):
             continue
         assert job.queue is not None
         others = [other for other in job.queue.jobs.values() if other.priority < job.priority]
@@ -33,8 +39,11 @@ def gangpreempt(session: Session) -> None:
 def gangreclaim(session: Session) -> None:
     """Across queues, from those that use more than they deserve."""
 
+    def spare(reclaimer: Task, victims: Sequence[Task]) -> list[Task]:
+        return surplus(session.reclaimable(reclaimer, victims), last_ones=False)
+
     def reclaim_one(session: Session, job: Job, queue: QueueShare) -> bool:
-        if reclaim_for(session, job, queue):
+        if reclaim_for(session, job, queue, spare):
             return True
         others = [
             other

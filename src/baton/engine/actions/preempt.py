@@ -4,6 +4,7 @@ Nothing is evicted unless the job's whole gang then has its places.
 """
 
 from baton.engine.evictions import (
+    Allowed,
     Failures,
     RoomMaker,
     evicting_tasks,
@@ -25,8 +26,8 @@ def preempt(session: Session) -> None:
         _inside_job(session, job)
 
 
-def between_jobs(session: Session, job: Job) -> bool:
-    """Surplus and single tasks of less important jobs of the queue go, one by one."""
+def between_jobs(session: Session, job: Job, allowed: Allowed | None = None) -> bool:
+    """Tasks of less important jobs of the queue go, one by one; `allowed` may say less than the plugins do."""
     queue = job.queue
     assert queue is not None
 
@@ -34,7 +35,7 @@ def between_jobs(session: Session, job: Job) -> bool:
         return other.job is not job
 
     by_row = session.evictable().get(queue.name, {})
-    maker = RoomMaker(session, by_row, eligible, session.preemptable, f"preempted by {job.key}")
+    maker = RoomMaker(session, by_row, eligible, allowed or session.preemptable, f"preempted by {job.key}")
     maker.permitted = lambda task: session.allocatable(queue, task)
     session.nominees.make_way(job)
     statement = session.statement()

@@ -6,6 +6,7 @@ Nothing is evicted unless the job's whole gang then has its places.
 from collections.abc import Callable
 
 from baton.engine.evictions import (
+    Allowed,
     Failures,
     RoomMaker,
     evicting_tasks,
@@ -47,14 +48,14 @@ def _of_others(session: Session, queue: QueueShare) -> dict[int, list[Task]]:
     return by_row
 
 
-def reclaim_for(session: Session, job: Job, queue: QueueShare) -> bool:
-    """Surplus and single tasks of queues that give back go, one by one."""
+def reclaim_for(session: Session, job: Job, queue: QueueShare, allowed: Allowed | None = None) -> bool:
+    """Tasks of queues that give back go, one by one; `allowed` may say less than the plugins do."""
 
     def eligible(other: Task) -> bool:
         return other.status is Status.RUNNING
 
     reason = f"reclaimed by queue {queue.name} for {job.key}"
-    maker = RoomMaker(session, _of_others(session, queue), eligible, session.reclaimable, reason)
+    maker = RoomMaker(session, _of_others(session, queue), eligible, allowed or session.reclaimable, reason)
     session.nominees.make_way(job)
     statement = session.statement()
     for task in evicting_tasks(session, job):

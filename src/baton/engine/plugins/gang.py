@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from baton.engine.jobs import READY, VALID, Job, Task
+from baton.engine.jobs import VALID, Job, Task
 from baton.engine.plugin import NoArguments, OrderKey, Plugin, Vote
+from baton.engine.surplus import surplus
 
 
 class GangPlugin(Plugin[NoArguments]):
@@ -41,44 +42,8 @@ class GangPlugin(Plugin[NoArguments]):
         return not job.is_pipelined()
 
     def preemptable(self, preemptor: Task, victims: Sequence[Task]) -> Sequence[Task]:
-        """Only what a gang has above its minimum."""
-        return self._surplus(victims)
+        """Only what a gang has above its minimum, in all and of each role."""
+        return surplus(victims, last_ones=True)
 
     def reclaimable(self, reclaimer: Task, victims: Sequence[Task]) -> Sequence[Task]:
-        return self._surplus(victims)
-
-    @staticmethod
-    def _surplus(victims: Sequence[Task]) -> list[Task]:
-        left: dict[str, int] = {}
-        broken: dict[str, set[tuple[str, ...]]] = {}
-        chosen = []
-        for victim in victims:
-            job = victim.job
-            if job is None:
-                continue
-            spare = left.setdefault(job.key, job.ready_count() - job.min_member)
-            if job.min_member > 1 and spare <= 0:
-                continue
-            if job.group.parts and not _spares_part(job, victim, broken.setdefault(job.key, set())):
-                continue
-            left[job.key] = spare - 1
-            chosen.append(victim)
-        return chosen
-
-
-def _spares_part(job: Job, victim: Task, broken: set[tuple[str, ...]]) -> bool:
-    """Whether the job has more whole sub-groups than it needs without the victim's; `broken` are those given up."""
-    part = job.part_of(victim)
-    if part is None or part in broken:
-        return True
-    rule = next(parts for parts in job.group.parts if parts.name == part[0])
-    counts = job.part_counts(READY)
-    whole = sum(
-        other[0] == rule.name and number >= rule.size and other not in broken for other, number in counts.items()
-    )
-    if counts.get(part, 0) < rule.size:
-        return True
-    if whole > rule.minimum:
-        broken.add(part)
-        return True
-    return False
+        return surplus(victims, last_ones=True)

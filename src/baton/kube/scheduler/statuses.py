@@ -31,7 +31,6 @@ from baton.kube.scheduler.settings import Settings
 from baton.kube.store import Key
 
 _WORKERS = 8
-_NO_CONDITION = (Cause.GATED, Cause.PIPELINED)
 UNSCHEDULABLE, SCHEDULED = "Unschedulable", "Scheduled"
 READY_REASON = "tasks in gang are ready to be scheduled"
 
@@ -111,7 +110,7 @@ class Statuses:
         now = time.monotonic()
         for key, verdict in fresh.items():
             self._metrics.unschedulable(verdict.cause.value)
-            if verdict.cause in _NO_CONDITION:
+            if verdict.cause is Cause.PIPELINED:
                 continue
             job = self._engine.state.jobs.get(key)
             if job is None:
@@ -285,7 +284,8 @@ def phase_of(job: Job) -> GroupPhase:
 
 
 def _gang_text(job: Job, message: str) -> str:
-    return f"{len(job.pending)}/{len(job.tasks)} tasks in gang unschedulable: {message}"
+    waiting = len(job.pending) + sum(1 for _ in job.gated())
+    return f"{waiting}/{len(job.tasks)} tasks in gang unschedulable: {message}"
 
 
 def _about(pod: core.Pod) -> ObjectReference:
