@@ -6,6 +6,7 @@ the candidates that work, the one with the least important and fewest victims is
 once more when all of its members have their places.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -151,7 +152,8 @@ class _Attempt(NamedTuple):
         for victim, reason, for_task in self.victims:
             statement.evict(victim, reason, for_task)
         for task, row, later in self.places:
-            assignment = session.pick_cards(task, row, FUTURE if later else BOTH)
+            with session.foreseen() if later else contextlib.nullcontext():
+                assignment = session.pick_cards(task, row, FUTURE if later else BOTH)
             assert assignment is not None, f"{task} fitted on row {row} a moment ago"
             statement.place(task, Placement(row, assignment, later))
         return statement
