@@ -19,6 +19,8 @@ from baton.lock.control import ControlClient
 from baton.lock.paths import Paths
 
 TIME_SCALE = 60.0
+PATIENCE_S = 60.0
+"""Not a measure of anything: only what turns a hang into a failure."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Machine:
 
     @property
     def control(self) -> ControlClient:
-        return ControlClient(Paths(self.folder / "run" / "lock").control)
+        return ControlClient(Paths(self.folder / "run" / "lock").control, PATIENCE_S)
 
     @property
     def environment(self) -> dict[str, str]:

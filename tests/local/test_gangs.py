@@ -49,7 +49,7 @@ def test_two_threads_on_two_gpus_do_not_wait_for_each_other(machine: Machine) ->
     machine.baton("run", "--", "true")
     machine.baton("lock", "set", "--mode", "serial", "--quantum", "3600")
     hog = machine.start(
-        "run", "-q", "--gpus", "1", "--", *machine.trainer("--gpu-seconds", "600", "--kernels", "1", steps=99)
+        "run", "-q", "--gpus", "1", "--", *machine.trainer("--gpu-seconds", "36000", "--kernels", "1", steps=99)
     )
     for status in machine.control.follow(20):
         if any(gpu.holders for gpu in status.gpus):

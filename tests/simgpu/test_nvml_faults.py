@@ -279,7 +279,7 @@ def test_a_slow_link_takes_copies_longer_by_its_factor(machine: Machine) -> None
         events = [ok(cuda.cuEventCreate(0)) for _ in range(2)]
         for _ in range(2):
             sys.stdin.readline()
-            ok(launch(0.5))  # everything else queues up behind it, however slowly we are
+            ok(launch(2))  # long enough for the rest to be launched meanwhile
             ok(cuda.cuEventRecord(events[0], 0))
             ok(cuda.cuMemcpyHtoDAsync(memory, host, bytes_, 0))
             ok(cuda.cuEventRecord(events[1], 0))

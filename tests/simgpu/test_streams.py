@@ -126,19 +126,20 @@ def test_the_legacy_stream_orders_itself_against_blocking_streams_only(machine: 
         check(cuda.cuMemcpyDtoHAsync(memory, device, 64, 0))
         check(cuda.cuStreamSynchronize(0))
         assert (view == 1).all(), "the legacy stream waited for the blocking one"
-        busy(2000, 0)
+        busy(1_000_000, 0)
         check(cuda.cuMemsetD8Async(device, 2, 64, free))
         check(cuda.cuStreamSynchronize(free))
         assert result_of(cuda.cuStreamQuery(0)) == "NOT_READY", "the other one did not wait"
         assert result_of(cuda.cuStreamQuery(blocking)) == "SUCCESS"
         check(cuda.cuMemsetD8Async(device, 3, 64, blocking))
         assert result_of(cuda.cuStreamQuery(blocking)) == "NOT_READY"
-        check(cuda.cuCtxSynchronize())
+    """)
 
-        # Threads with their own default streams do not wait for each other.
-        own = cuda.CUstream(2)
-        context = check(cuda.cuCtxGetCurrent())
-        busy(2000, own)
+
+def test_threads_with_default_streams_of_their_own_do_not_wait_for_each_other(machine: Machine) -> None:
+    machine.run("""
+        context, device, own = open_card(), check(cuda.cuMemAlloc(64)), cuda.CUstream(2)
+        busy(1_000_000, own)
         def other():
             check(cuda.cuCtxSetCurrent(context))
             check(cuda.cuMemsetD8Async(device, 4, 64, own))
