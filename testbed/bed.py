@@ -216,7 +216,7 @@ class Bed:
     def namespace(self, prefix: str = "test") -> Iterator[str]:
         """A namespace in which pods can be created at once; its pods are gone at the end, without a grace period."""
         name = f"{prefix}-{secrets.token_hex(3)}"
-        self.api.create("/api/v1/namespaces", {"metadata": {"name": name}})
+        self.create_when_accepted("/api/v1/namespaces", {"metadata": {"name": name}})
         if self.options.controller_manager:
             account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
             trust = f"/api/v1/namespaces/{name}/configmaps/kube-root-ca.crt"
@@ -240,13 +240,18 @@ class Bed:
             (f"{where}/serviceaccounts", {"metadata": {"name": "default"}}),
             (f"{where}/configmaps", {"metadata": {"name": "kube-root-ca.crt"}, "data": trust}),
         ):
-            self.wait_for(functools.partial(self._create_if_absent, path, body), f"{path} to accept objects")
+            self.create_when_accepted(path, body)
+
+    def create_when_accepted(self, path: str, body: Object, timeout_s: float = 60.0) -> None:
+        """Create an object as soon as the API server takes it. One that is there is ours: its answer was lost."""
+        self.wait_for(functools.partial(self._create_if_absent, path, body), f"{path} to accept objects", timeout_s)
 
     def _create_if_absent(self, path: str, body: Object) -> bool:
         try:
             self.api.create(path, body)
         except ApiError as error:
-            return error.status == 409
+            if error.status != 409:
+                raise
         return True
 
     def add_kwok_nodes(
@@ -328,7 +333,7 @@ class Bed:
             try:
                 hindrance = ""
                 return condition()
-            except (OSError, http.client.HTTPException, ApiError, KeyError) as error:
+            except (OSError, http.client.HTTPException, ApiError, LookupError) as error:
                 hindrance = f" ({type(error).__name__}: {error})"
                 return False
 

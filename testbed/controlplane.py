@@ -58,6 +58,11 @@ class ControlPlane:
         self.audit_log = self.logs / "audit.log"
         self.api = Api(self.server, self.pki.certificate, *self.admin_certificate)
 
+    def audited(self, *words: str) -> list[dict[str, Any]]:
+        """The records of the audit log that have all these words in their lines, as far as they are written."""
+        with self.audit_log.open() as log:
+            return [json.loads(line) for line in log if line.endswith("\n") and all(word in line for word in words)]
+
     def write_kubeconfig(self, stem: str, credentials: tuple[Path, Path], *, server: str | None = None) -> Path:
         """A kubeconfig in the bed's directory."""
         return write_kubeconfig(self.record.directory / stem, server or self.server, self.pki.certificate, *credentials)

@@ -10,7 +10,6 @@ cluster: the API server is all they share.
 
 import contextlib
 import http.client
-import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -303,10 +302,7 @@ class BatonPrograms:
     def requests(self, namespace: str) -> list[Request]:
         """What was asked of the API server about a namespace and carried out, in the order of arrival."""
         found = []
-        for line in self.bed.plane.audit_log.read_text().splitlines():
-            if f'"namespace":"{namespace}"' not in line:
-                continue
-            event = json.loads(line)
+        for event in self.bed.plane.audited(f'"namespace":"{namespace}"'):
             target, code = event.get("objectRef", {}), event.get("responseStatus", {}).get("code", 0)
             if event["stage"] == "ResponseComplete" and code < 300:
                 found.append(

@@ -156,9 +156,8 @@ def test_the_audit_log_has_every_request_with_microseconds(kwok_bed: Bed, kwok_n
     kwok_bed.api.create(f"/api/v1/namespaces/{kwok_namespace}/configmaps", {"metadata": {"name": "audited"}})
 
     def entries() -> list[dict[str, Any]]:
-        lines = kwok_bed.plane.audit_log.read_text().splitlines()
-        parsed = [json.loads(line) for line in lines if '"audited"' in line and kwok_namespace in line]
-        return [entry for entry in parsed if entry["verb"] == "create" and entry["user"]["username"] == "admin"]
+        found = kwok_bed.plane.audited('"audited"', kwok_namespace)
+        return [entry for entry in found if entry["verb"] == "create" and entry["user"]["username"] == "admin"]
 
     kwok_bed.wait_for(lambda: len(entries()) == 1, "the request to be in the audit log")
     (entry,) = entries()

@@ -100,7 +100,12 @@ def waiting_job(baton_cluster: BatonPrograms, baton_namespace: str) -> str:
     """A gang of one GPU more than there are: admitted, because nothing here counts shares, and waiting for nodes."""
     baton_cluster.configure(WITHOUT_SHARES)
     baton_cluster.baton("job", "run", "wide", "-r", str(GPUS + 1), *GPU_JOB, "-n", baton_namespace)
-    baton_cluster.until_pods(baton_namespace, "wide", GPUS + 1, "Pending")
+    pods = baton_cluster.until_pods(baton_namespace, "wide", GPUS + 1, "Pending")
+    why = f"/why/{baton_namespace}/{pods[0]['metadata']['name']}"
+    baton_cluster.bed.wait_for(
+        lambda: f"{GPUS} more could start" in json.loads(baton_cluster.ask("scheduler", why))["paragraph"],
+        "the scheduler to know all of its pods",
+    )
     return "wide"
 
 

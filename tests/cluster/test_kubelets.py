@@ -122,9 +122,9 @@ def test_a_program_in_a_node_can_be_stopped_resumed_and_killed(kubelet_bed: Bed)
 
     program = kubelet_bed.nodes["node-2"].start_program("sleeper", ["sleep", "1000"])
     program.stop()
-    assert wait_until(lambda: state() == "T", 5)
+    assert wait_until(lambda: state() == "T", 60)
     program.resume()
-    assert wait_until(lambda: state() == "S", 5)
+    assert wait_until(lambda: state() == "S", 60)
     program.kill()
     assert not program.is_running
 

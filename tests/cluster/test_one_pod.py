@@ -224,7 +224,7 @@ def test_a_job_with_shared_gpus_goes_all_the_way(fleet: Fleet, namespace: str) -
         assert (report["card"], report["cards"]) == (raw(holder.card), 1), "the program sees the card that was recorded"
     assert fleet.baton.scheduled_cards(namespace) == {holder.pod: [holder.card] for holder in recorded}
     assert fleet.kubelets_account(namespace) == recorded
-    assert fleet.agents_account(namespace) == recorded
+    fleet.bed.wait_for(lambda: fleet.agents_account(namespace) == recorded, "the agents to know all four")
     fleet.bed.wait_for(lambda: fleet.locks_account(namespace) == recorded, "the lock to know all four")
     finish(fleet, namespace, "shared-gpus")
 
@@ -247,7 +247,7 @@ def test_a_job_with_gpu_memory_goes_all_the_way(fleet: Fleet, namespace: str) ->
         assert report["total_mib"] == limit_mib, "the program sees its part of the card as the whole"
     assert fleet.baton.scheduled_cards(namespace) == {holder.pod: [holder.card] for holder in recorded}
     assert fleet.kubelets_account(namespace) == recorded
-    assert fleet.agents_account(namespace) == recorded
+    fleet.bed.wait_for(lambda: fleet.agents_account(namespace) == recorded, "the agents to know all four")
     fleet.bed.wait_for(lambda: fleet.locks_account(namespace) == recorded, "the lock to know all four")
     limits = {
         c["memory_limit_bytes"]

@@ -5,7 +5,6 @@ the course of a few jobs, or there is a reason why not.
 """
 
 import contextlib
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -151,9 +150,7 @@ def programs(bed: Bed, installed: list[str], tmp_path_factory: pytest.TempPathFa
 
 def requests_of(bed: Bed, account: str) -> list[dict[str, Any]]:
     name = f"system:serviceaccount:{NAMESPACE}:{account}"
-    lines = bed.plane.audit_log.read_text().splitlines()
-    entries = [json.loads(line) for line in lines if name in line]
-    return [entry for entry in entries if entry["user"]["username"] == name and entry.get("objectRef")]
+    return [entry for entry in bed.plane.audited(name) if entry["user"]["username"] == name and entry.get("objectRef")]
 
 
 def right_of(entry: dict[str, Any]) -> Right:

@@ -6,6 +6,7 @@ directly, because these tests are about kubelet and the agent; the scheduler has
 
 import asyncio
 import contextlib
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,6 +36,9 @@ GPU = "nvshare.com/gpu"
 CARDS = 2
 SLOTS = 4
 MACHINE = "/run/baton/simgpu"
+END = "that is all"
+TELL = f"env; echo {END}"
+"""A container's environment line by line, and then that it is complete: a log may be read while it is written."""
 CONFIG = """
 resources:
   - name: nvshare.com/gpu
@@ -75,7 +79,7 @@ class GpuNode:
         name: str,
         count: int = 1,
         *,
-        command: Sequence[str] = ("sh", "-c", "env; exec sleep 3600"),
+        command: Sequence[str] = ("sh", "-c", f"{TELL}; exec sleep 3600"),
         image: str = BUSYBOX,
         resource: str = GPU,
         **spec: Any,
@@ -112,6 +116,20 @@ class GpuNode:
         status = self.bed.wait_for_pod(self.namespace, name, "Failed")["status"]
         return f"{status.get('reason', '')}: {status.get('message', '')}"
 
+    def until_admitted(self, count: int) -> None:
+        """A pod gets so many slots, in time: one that comes before kubelet has them to give fails for good."""
+        attempts = itertools.count()
+
+        def admitted() -> bool:
+            name = f"next-{next(attempts)}"
+            self.create(name, count)
+            self.bed.wait_for(
+                lambda: self.pod(name)["status"]["phase"] in ("Running", "Failed"), f"{name} to be admitted"
+            )
+            return bool(self.pod(name)["status"]["phase"] == "Running")
+
+        self.bed.wait_for(admitted, f"a pod to get {count} slots", poll_s=1.0)
+
     def delete(self, name: str) -> None:
         self.bed.api.delete(f"/api/v1/namespaces/{self.namespace}/pods/{name}", grace_s=0)
         path = f"/api/v1/namespaces/{self.namespace}/pods/{name}"
@@ -124,9 +142,15 @@ class GpuNode:
 
     def environment(self, name: str, container: str = "main") -> dict[str, str]:
         """What the container printed of its environment first."""
-        self.bed.wait_for(lambda: "HOSTNAME=" in self.log(name, container), f"{name} to print its environment")
-        lines = [line for line in self.log(name, container).splitlines() if "=" in line]
-        return dict(line.split("=", 1) for line in lines)
+        printed = ""
+
+        def whole() -> bool:
+            nonlocal printed
+            printed = self.log(name, container)
+            return END in printed
+
+        self.bed.wait_for(whole, f"{name} to print its environment")
+        return dict(line.split("=", 1) for line in printed.partition(END)[0].splitlines() if "=" in line)
 
     def holdings(self) -> list[Holding]:
         """What kubelet says that containers have of our main resource."""
@@ -240,7 +264,7 @@ class AgentOnNode:
         return found
 
     def until_registered(self) -> None:
-        if not wait_until(self.registered, 30.0):
+        if not wait_until(self.registered, 60.0):
             raise BedError(f"the agent is not registered: {self.status()}")
 
 
@@ -264,7 +288,7 @@ def container(
     name: str,
     count: int = 1,
     *,
-    command: Sequence[str] = ("sh", "-c", "env; exec sleep 3600"),
+    command: Sequence[str] = ("sh", "-c", f"{TELL}; exec sleep 3600"),
     image: str = BUSYBOX,
     resource: str = GPU,
     **more: Any,

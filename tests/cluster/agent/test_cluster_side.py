@@ -50,9 +50,8 @@ def test_labels_load_and_condition_say_what_the_node_has_and_how_it_is(
 ) -> None:
     agents(TOLD)
     node.bed.wait_for(lambda: condition(node).get("status") == "True", "the condition")
-    labels = node_object(node)["metadata"]["labels"]
-    assert labels["baton.dev/gpu.product"] == "Tesla-T4"
-    assert labels["baton.dev/gpu.count"] == "2"
+    wanted = {"baton.dev/gpu.product": "Tesla-T4", "baton.dev/gpu.count": "2"}
+    node.bed.wait_for(lambda: wanted.items() <= node_object(node)["metadata"]["labels"].items(), f"the labels {wanted}")
     node.bed.wait_for(lambda: "baton.dev/load" in node_object(node)["metadata"]["annotations"], "the load")
     load = json.loads(node_object(node)["metadata"]["annotations"]["baton.dev/load"])
     assert set(load) == set(node.cards)
@@ -61,17 +60,22 @@ def test_labels_load_and_condition_say_what_the_node_has_and_how_it_is(
     assert node.cards[1] in condition(node)["message"]
     node.inject(1, "heal")
     node.bed.wait_for(lambda: condition(node).get("status") == "True", "the condition to tell of the return")
-    events = node.bed.api.get("/api/v1/namespaces/default/events?fieldSelector=reason=CardUnhealthy")["items"]
-    assert any(event["involvedObject"]["name"] == node.node.name for event in events)
+    events = "/api/v1/namespaces/default/events?fieldSelector=reason=CardUnhealthy"
+    node.bed.wait_for(
+        lambda: any(event["involvedObject"]["name"] == node.node.name for event in node.bed.api.get(events)["items"]),
+        "the event",
+    )
 
 
 def test_volcanos_annotation_and_resources_are_there(node: GpuNode, agents: Callable[..., AgentOnNode]) -> None:
     agents(VGPU)
-    node.until_allocatable(20, NUMBER)
-    assert node.allocatable("volcano.sh/vgpu-memory") == 2 * 15
-    assert node.allocatable("volcano.sh/vgpu-cores") == 200
-    text = node_object(node)["metadata"]["annotations"][card_annotations.REGISTER]
-    assert text == "".join(f"{card},10,15,NVIDIA-Tesla T4,true,hami-core:" for card in node.cards)
+    for resource, count in ((NUMBER, 20), ("volcano.sh/vgpu-memory", 2 * 15), ("volcano.sh/vgpu-cores", 200)):
+        node.until_allocatable(count, resource)
+    text = "".join(f"{card},10,15,NVIDIA-Tesla T4,true,hami-core:" for card in node.cards)
+    node.bed.wait_for(
+        lambda: node_object(node)["metadata"]["annotations"][card_annotations.REGISTER] == text,
+        f"the annotation {text}",
+    )
 
 
 def test_the_schedulers_card_wins_over_the_policy(node: GpuNode, agents: Callable[..., AgentOnNode]) -> None:

@@ -78,8 +78,11 @@ def test_the_daemonset_serves_gpu_programs_and_a_roll_out_leaves_them_alone(depl
     node = deployed
     node.bed.wait_for(lambda: len(ready_pods(node)) == 1, "the agent's pod to be ready", 120.0)
     node.until_allocatable(20)
-    labels = node.bed.api.get(f"/api/v1/nodes/{node.node.name}")["metadata"]["labels"]
-    assert labels["baton.dev/gpu.product"] == "Tesla-T4", "its rights suffice for what it tells of the node"
+    where = f"/api/v1/nodes/{node.node.name}"
+    node.bed.wait_for(
+        lambda: node.bed.api.get(where)["metadata"]["labels"]["baton.dev/gpu.product"] == "Tesla-T4",
+        "the labels: its rights suffice for what it tells of the node",
+    )
     node.create("program", image=WORKLOAD, command=("python3", "-c", PROGRAM))
     (report,) = result(node, "program")
     assert report["codes"] == [0]

@@ -1,7 +1,6 @@
 """The agent on a real kubelet: the cases that Kubernetes' own node tests have for device plugins, by their names."""
 
 import contextlib
-import itertools
 import random
 import threading
 from collections import Counter
@@ -13,12 +12,12 @@ from baton.agent.podresources import over_committed
 from baton.agent.proto import podresources_pb2
 from baton.agent.slots import card_of
 from testbed.errors import BedError
-from tests.cluster.agent.conftest import CARDS, CONFIG, GPU, SLOTS, AgentOnNode, GpuNode, container
+from tests.cluster.agent.conftest import CARDS, CONFIG, GPU, SLOTS, TELL, AgentOnNode, GpuNode, container
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 KILLS = 50
-EXITING = ("sh", "-c", "env; sleep 1; exit 1")
+EXITING = ("sh", "-c", f"{TELL}; sleep 1; exit 1")
 
 
 def test_can_schedule_a_pod_that_requires_a_device(node: GpuNode, agent: AgentOnNode) -> None:
@@ -119,16 +118,7 @@ def test_orphaned_pods_deleted_while_kubelet_is_down_are_cleaned_up_and_their_sl
     node.node.kubelet.start()
     node.node.kubelet.wait_ready()
     agent.until_registered()
-    attempts = itertools.count()
-
-    def admitted() -> bool:
-        """Kubelet frees the slots when it has ended the orphan; a pod that comes earlier fails for good."""
-        name = f"next-{next(attempts)}"
-        node.create(name, SLOTS * CARDS)
-        node.bed.wait_for(lambda: node.pod(name)["status"]["phase"] in ("Running", "Failed"), f"{name} to be admitted")
-        return bool(node.pod(name)["status"]["phase"] == "Running")
-
-    node.bed.wait_for(admitted, "a pod to get all the slots", poll_s=1.0)
+    node.until_admitted(SLOTS * CARDS)  # kubelet frees them when it has ended the orphan
 
 
 def test_can_schedule_a_pod_with_a_restartable_init_container(node: GpuNode, agent: AgentOnNode) -> None:
@@ -143,7 +133,7 @@ def test_can_schedule_a_pod_with_a_restartable_init_container(node: GpuNode, age
 
 
 def test_an_init_containers_slot_is_handed_on_to_the_main_container(node: GpuNode, agent: AgentOnNode) -> None:
-    prepare = container("prepare", 1, command=("env",))
+    prepare = container("prepare", 1, command=("sh", "-c", TELL))
     node.create("pod", 2, initContainers=[prepare])
     node.running("pod")
     assert node.environment("pod", "prepare")["BATON_SLOTS"] in node.slots("pod")
@@ -252,8 +242,7 @@ def test_a_rolling_update_with_overlap_ends_with_the_new_agent_registered(
     new = agents(CONFIG, "upgraded")
     old.process.terminate()
     new.until_registered()
-    node.create("next")
-    node.running("next")
+    node.until_admitted(1)
     assert node.pod("pod")["status"]["phase"] == "Running"
     node.audit()
 

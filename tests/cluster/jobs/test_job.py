@@ -142,8 +142,12 @@ def test_an_evicted_pod_is_an_event_and_a_scaled_down_one_is_not(start: Start, j
     mine.until("Running", running=2)
     job_bed.api.delete(f"/api/v1/namespaces/{namespace}/pods/{mine.name}-worker-0", grace_s=0)
     mine.until("Terminated")
-    told = [event for event in events(job_bed, namespace, mine.name) if event["reason"] == "ExecuteAction"]
-    assert any("TerminateJob" in event["message"] and event["lastTimestamp"] for event in told)
+
+    def told() -> bool:
+        found = [event for event in events(job_bed, namespace, mine.name) if event["reason"] == "ExecuteAction"]
+        return any("TerminateJob" in event["message"] and event["lastTimestamp"] for event in found)
+
+    job_bed.wait_for(told, "the event")
 
 
 def test_without_a_policy_a_lost_pod_is_made_again(start: Start, job_bed: Bed, namespace: str) -> None:
@@ -165,10 +169,13 @@ def test_scaling_up_makes_pods_and_tells_the_others(start: Start, job_bed: Bed, 
     mine.until("Running", running=3)
     hosts = job_bed.api.get(f"/api/v1/namespaces/{namespace}/configmaps/{mine.name}-svc")["data"]
     assert hosts["VC_WORKER_NUM"] == "3"
-    group = mine.pod_group()
-    assert group is not None
-    assert (group["spec"]["minMember"], group["spec"]["minTaskMember"]) == (3, {"worker": 3})
-    assert group["spec"]["minResources"]["cpu"] == "300m"
+
+    def follows() -> bool:
+        spec = (mine.pod_group() or {})["spec"]
+        wanted = (3, {"worker": 3}, "300m")
+        return (spec["minMember"], spec["minTaskMember"], spec["minResources"]["cpu"]) == wanted
+
+    job_bed.wait_for(follows, "the group to follow")
 
 
 def test_commands_abort_and_resume_a_job_and_are_gone_afterwards(start: Start, job_bed: Bed, namespace: str) -> None:
@@ -177,13 +184,15 @@ def test_commands_abort_and_resume_a_job_and_are_gone_afterwards(start: Start, j
     mine.order("AbortJob")
     mine.until("Aborted")
     assert mine.pods() == {}
-    assert mine.pod_group() is None
+    job_bed.wait_for(lambda: mine.pod_group() is None, "the group to be gone")
     mine.order("ResumeJob")
     mine.until("Running", running=2)
     mine.order("AbortJob")
     mine.order("ResumeJob")
     job_bed.wait_for(lambda: not job_bed.api.get(path("commands", namespace))["items"], "the commands to be consumed")
-    assert any(event["reason"] == "CommandIssued" for event in events(job_bed, namespace, mine.name))
+    job_bed.wait_for(
+        lambda: any(event["reason"] == "CommandIssued" for event in events(job_bed, namespace, mine.name)), "the event"
+    )
 
 
 def test_a_completed_task_completes_the_job(start: Start) -> None:
@@ -193,7 +202,7 @@ def test_a_completed_task_completes_the_job(start: Start) -> None:
     mine.end(f"{mine.name}-master-0", "succeed")
     mine.until("Completed", succeeded=1)
     assert mine.phases[-2:] == ["Completing", "Completed"]
-    assert list(mine.pods()) == [f"{mine.name}-master-0"]
+    mine.until_pods(lambda pods: list(pods) == [f"{mine.name}-master-0"], "the rest to be gone")
 
 
 def test_enough_successes_complete_the_job(start: Start) -> None:

@@ -1,7 +1,6 @@
 """The controller is killed while jobs start, restart and end: nothing is lost, nothing is made twice."""
 
 import functools
-import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,10 +20,8 @@ KILLS = 6
 
 def requests(bed: Bed, namespace: str) -> Iterator[dict[str, Any]]:
     """The finished requests about objects of a namespace, from the audit log."""
-    for line in bed.plane.audit_log.read_text().splitlines():
-        entry = json.loads(line)
-        about = entry.get("objectRef", {})
-        if about.get("namespace") == namespace and entry.get("stage") == "ResponseComplete":
+    for entry in bed.plane.audited(f'"namespace":"{namespace}"', '"stage":"ResponseComplete"'):
+        if entry.get("objectRef", {}).get("namespace") == namespace:
             yield entry
 
 

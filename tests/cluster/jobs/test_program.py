@@ -58,7 +58,7 @@ def test_it_waits_for_kinds_that_are_not_there_and_says_so(
     one = replica()
     bare_bed.wait_for(lambda: "queues.scheduling.volcano.sh" in one.get("/readyz")[1], "the missing kinds to be named")
     assert one.get("/healthz") == (200, "ok\n")
-    assert one.leads
+    bare_bed.wait_for(lambda: one.leads, "it to lead all the same")
     install_crds(bare_bed)
     bare_bed.wait_for(lambda: state(bare_bed, "default") == "Open", "the default queue")
     bare_bed.wait_for(lambda: one.get("/readyz") == (200, "ok\n"), "the program to be ready")

@@ -156,7 +156,7 @@ async def test_one_of_two_candidates_leads_and_the_other_takes_over(kwok_bed: Be
 
             return work
 
-        terms = {"duration_s": 3.0, "renew_deadline_s": 2.0, "retry_s": 0.2}
+        terms = {"duration_s": 60.0, "renew_deadline_s": 40.0, "retry_s": 0.2}
         elections = {name: Election(client, "test", kwok_namespace, name, **terms) for name in ("a", "b")}
         tasks = {name: asyncio.create_task(election.run(lead(name))) for name, election in elections.items()}
         await until(lambda: bool(leading))

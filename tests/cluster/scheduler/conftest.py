@@ -113,7 +113,7 @@ class Field:
         }
         path, body = f"/api/v1/namespaces/{self.namespace}/pods", {"metadata": metadata, "spec": spec}
         # Admission may not know a priority class yet that was made a moment ago.
-        self.bed.wait_for(lambda: bool(self.bed.api.create(path, body)), f"pod {name} to be admitted", 30)
+        self.bed.create_when_accepted(path, body)
         return name
 
     def group(self, name: str, minimum: int, *, queue: str = "default", **more: Any) -> str:
@@ -123,7 +123,7 @@ class Field:
             "metadata": {"name": name},
             "spec": {"minMember": minimum, "queue": queue, **more},
         }
-        self.bed.api.create(f"{SCHEDULING}/namespaces/{self.namespace}/podgroups", body)
+        self.bed.create_when_accepted(f"{SCHEDULING}/namespaces/{self.namespace}/podgroups", body, 90)
         return name
 
     def gang(
@@ -186,16 +186,11 @@ class Field:
 
     def binds(self) -> list[Object]:
         """Audit records of successful binds in this namespace, in the order of the log."""
-        found = []
-        with self.bed.plane.audit_log.open() as log:
-            for line in log:
-                if '"subresource":"binding"' not in line or f'"namespace":"{self.namespace}"' not in line:
-                    continue
-                with contextlib.suppress(ValueError):
-                    record = json.loads(line)
-                    if record["verb"] == "create" and record["responseStatus"]["code"] == 201:
-                        found.append(record)
-        return found
+        return [
+            record
+            for record in self.bed.plane.audited('"subresource":"binding"', f'"namespace":"{self.namespace}"')
+            if record["verb"] == "create" and record["responseStatus"]["code"] == 201
+        ]
 
     def remove(self) -> None:
         for name in self.nodes:

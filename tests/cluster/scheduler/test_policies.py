@@ -239,6 +239,6 @@ def test_a_configuration_file_is_followed(scheduler_bed: Bed, tmp_path: Path) ->
         process.wait_ready()
         path.write_text(PREEMPT)
         metric = 'baton_scheduler_configuration_reloads_total{result="accepted"}'
-        scheduler_bed.wait_for(lambda: process.metric(metric) == 1, "the file to be read again")
+        scheduler_bed.wait_for(lambda: process.metric(metric) >= 1, "the file to be read again")
     finally:
         process.kill()
