@@ -119,7 +119,7 @@ class _World:
 
     def judge(self, pods: int) -> Tally:
         version = str(self._api.get("/api/v1/pods?limit=1")["metadata"]["resourceVersion"])
-        events = self._api.watch("/api/v1/pods", version, timeout_s=120.0)
+        events = self._api.watch("/api/v1/pods", version, timeout_s=600.0)
         try:
             self._settle(events)
             return self._run(pods, events)

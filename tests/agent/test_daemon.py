@@ -52,8 +52,8 @@ class Cards:
         import time
 
         time.sleep(min(timeout_s, 0.02))
-        found, self.happened = tuple(self.happened), []
-        return found
+        # One by one: this runs in another thread than the test, which may add one meanwhile.
+        return tuple(self.happened.pop(0) for _ in range(len(self.happened)))
 
     def close(self) -> None:
         self.closed = True

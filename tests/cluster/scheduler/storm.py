@@ -1,9 +1,11 @@
 """An API server in bad weather: a proxy that refuses, throttles and loses answers to bind requests.
 
-A refusal may come before the request was carried out or after: the client cannot tell, and must find out.
+A refusal may come before the request was carried out or after: the client cannot tell, and must find out. In good
+weather it can hold the binds up after so many, which makes the middle of a gang last.
 """
 
 import asyncio
+import contextlib
 import json
 import random
 import threading
@@ -17,17 +19,21 @@ from baton.kube import kubeconfig
 
 _LAST_WORDS_S = 0.3
 """aiohttp closes TLS connections a moment after it says so; the loop must still run then."""
-_DROPPED = frozenset({"host", "content-length", "transfer-encoding", "connection", "content-encoding"})
+_DROPPED = frozenset({"host", "content-length", "transfer-encoding", "connection"})
 
 
 class Storm:
     """Runs in a thread of its own; a context manager. `kubeconfig` leads through it."""
 
-    def __init__(self, target: Path, directory: Path, *, seed: int = 7) -> None:
+    def __init__(self, target: Path, directory: Path, *, raging: bool = True, seed: int = 7) -> None:
         self._access = kubeconfig.load([target])
         self._chance = random.Random(seed)
-        self.raging = True
+        self._raging = raging
         self.count: dict[str, int] = {}
+        self.holds = False
+        """Whether a bind waits for `let_go`."""
+        self._binds_left: int | None = None
+        self._let_go = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="storm", daemon=True)
         self._thread.start()
@@ -73,8 +79,33 @@ class Storm:
         await self._session.close()
         await asyncio.sleep(_LAST_WORDS_S)
 
+    def hold_after(self, binds: int) -> None:
+        """Let so many binds through and keep the next one waiting."""
+        self._let_go.clear()
+        self._binds_left = binds
+
+    def let_go(self) -> None:
+        """Let all binds through from now on; one that was held is never answered."""
+        self._binds_left, self.holds = None, False
+        self._loop.call_soon_threadsafe(self._let_go.set)
+
+    async def _may_pass(self) -> bool:
+        if self._binds_left is None:
+            return True
+        if self._binds_left > 0:
+            self._binds_left -= 1
+            return True
+        self.holds = True
+        await self._let_go.wait()
+        return False
+
     async def _pass(self, request: web.Request) -> web.StreamResponse:
-        weather = self._weather() if request.method == "POST" and request.path.endswith("/binding") else "calm"
+        binds = request.method == "POST" and request.path.endswith("/binding")
+        if binds and not await self._may_pass():
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response(status=500)
+        weather = self._weather() if binds else "calm"
         self.count[weather] = self.count.get(weather, 0) + 1
         if weather == "conflict":
             return _refusal(409, "Conflict")
@@ -97,14 +128,15 @@ class Storm:
                 return _refusal(409, "Conflict")
             kept = {key: value for key, value in answer.headers.items() if key.lower() not in _DROPPED}
             response = web.StreamResponse(status=answer.status, headers=kept)
-            await response.prepare(request)
-            async for chunk in answer.content.iter_any():
-                await response.write(chunk)
-            await response.write_eof()
+            with contextlib.suppress(ConnectionError):  # who asked may be dead
+                await response.prepare(request)
+                async for chunk in answer.content.iter_any():
+                    await response.write(chunk)
+                await response.write_eof()
             return response
 
     def _weather(self) -> str:
-        if not self.raging:
+        if not self._raging:
             return "calm"
         words = ("conflict", "throttle", "lost", "late-conflict", "calm")
         return self._chance.choices(words, (2, 2, 2, 2, 3))[0]

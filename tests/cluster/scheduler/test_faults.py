@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from testbed.bed import Bed, BedOptions
-from testbed.processes import wait_until
 from tests.cluster.scheduler.conftest import Field, SchedulerProcess, install, scheduler_of
 from tests.cluster.scheduler.storm import Storm
 
@@ -83,23 +82,27 @@ def check(ground: Field, pods: list[str]) -> None:
     assert {card for card, memory in cards.items() if memory > CARD_MIB} == set(), "no card is over-committed"
 
 
-def test_a_scheduler_killed_in_the_middle_of_gangs(ground: Field, start: Callable[..., SchedulerProcess]) -> None:
-    """One bind at a time makes the middle long enough to hit; the next life finishes what it finds."""
+def test_a_scheduler_killed_in_the_middle_of_gangs(
+    bed: Bed, ground: Field, start: Callable[..., SchedulerProcess], tmp_path: Path
+) -> None:
+    """After one bind, after two, and so on; the next life finishes what it finds."""
     add_gpu_nodes(ground, KILLS * GANG)
-    process = start(*ALONE, "--parallel-binds=1")
     pods: list[str] = []
-    in_parts = 0
-    for number in range(KILLS):
-        members = ground.gang(f"gang-{number}", GANG, limits=SHARE)
-        pods += members
-        wait_until(lambda members=members: bool(ground.bound().keys() & set(members)), 60, poll_s=0.002)  # type: ignore[misc]  # mypy cannot infer a lambda with a default
-        process.kill()
-        in_parts += len(ground.bound().keys() & set(members)) < GANG
-        process.start()
-        process.wait_ready()
-    ground.wait_bound(pods)
+    with Storm(bed.kubeconfig, tmp_path, raging=False) as wire:
+        process = start(*ALONE, "--parallel-binds=1", kubeconfig=wire.kubeconfig)
+        for number in range(KILLS):
+            bound = 1 + number % (GANG - 1)
+            wire.hold_after(bound)
+            members = ground.gang(f"gang-{number}", GANG, limits=SHARE)
+            bed.wait_for(lambda: wire.holds, "the scheduler to be in the middle of the gang")
+            process.kill()
+            assert len(ground.bound().keys() & set(members)) == bound
+            wire.let_go()
+            process.start()
+            process.wait_ready()
+            ground.wait_bound(members)
+            pods += members
     check(ground, pods)
-    assert in_parts, "no kill hit the middle of a gang; the test shows nothing"
 
 
 def test_two_replicas_and_the_death_of_the_one_that_leads(
