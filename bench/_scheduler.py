@@ -1,7 +1,8 @@
 """Shared by the scheduler benchmarks: a bed, contenders as processes, load, and what the audit log says of it.
 
 All times come from the API server's audit log, with microseconds, for every contender in the same way. Limits on client
-requests are lifted on all sides.
+requests are lifted on all sides. Beside each rate stands the CPU time that everything together spent on a pod: where
+all programs share a few cores that is what the rate is made of, and it does not change with what else the machine does.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import datetime
 import json
 import os
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,12 +22,15 @@ import msgspec
 from baton.kube import core, kubeconfig, volcano
 from baton.kube.client import Client
 from testbed.bed import Bed, BedOptions
+from testbed.errors import BedError
 from testbed.processes import Component
 
 CRDS = Path(__file__).parents[1] / "deploy" / "crds" / "crds.yaml"
 BATON = str(Path(sys.executable).parent / "baton")
 GROUP = "scheduling.k8s.io/group-name"
 CREATORS = 32
+TELL_S = 15.0
+"""How often a long step says how far it is."""
 HIGH_LIMITS = (
     "--max-requests-inflight=4000",
     "--max-mutating-requests-inflight=2000",
@@ -39,12 +44,44 @@ class Result(NamedTuple):
 
     pods: int
     seconds: float
-    client_cpu_s: float
-    rss_mib: float
+    cost: "Cost"
+    rss_mib: float = 0.0
+    cut_off: bool = False
 
     @property
     def rate(self) -> float:
         return self.pods / self.seconds
+
+
+class Cost(NamedTuple):
+    """CPU milliseconds per pod: of the contenders, the control plane (API server and etcd), and everything together."""
+
+    programs: float
+    control_plane: float
+    total: float
+
+    def __str__(self) -> str:
+        return f"{self.programs:6.2f} {self.control_plane:8.2f} {self.total:7.2f} ms"
+
+
+class Meter:
+    """What the bed's programs, the contenders and the load generator (this process) use from now on."""
+
+    def __init__(self, bed: Bed, *programs: Component) -> None:
+        plane = [bed.etcd.pid, bed.api_server.pid]
+        self._pids = {
+            "programs": [program.pid for program in programs],
+            "control_plane": plane,
+            "others": [os.getpid(), *(item.pid for item in bed.components.values() if item.pid not in plane)],
+        }
+        self._before = self._used()
+
+    def _used(self) -> dict[str, float]:
+        return {name: sum(map(cpu_s, pids)) for name, pids in self._pids.items()}
+
+    def cost(self, number: int) -> Cost:
+        used = {name: 1e3 * (now - self._before[name]) / max(1, number) for name, now in self._used().items()}
+        return Cost(used["programs"], used["control_plane"], sum(used.values()))
 
 
 @contextlib.contextmanager
@@ -111,9 +148,14 @@ async def create(bed: Bed, namespace: str, bodies: list[tuple[str, dict[str, Any
     async with Client(kubeconfig.load([bed.kubeconfig]), connections=2 * CREATORS) as client:
         encoded = [(path, msgspec.json.encode(body), body["metadata"]["name"]) for path, body in bodies]
         queue = iter(enumerate(encoded))
+        told_at = time.monotonic()
 
         async def work() -> None:
+            nonlocal told_at
             for number, (path, body, name) in queue:
+                if time.monotonic() > told_at + TELL_S:
+                    told_at = time.monotonic()
+                    print(f"    {number} of {len(encoded)} objects of {namespace} made", flush=True)
                 await client.request("POST", path, body=body, timeout_s=120)
                 if bind_to is not None:
                     binding = {
@@ -146,7 +188,13 @@ class Span:
         self.first_create = float("inf")
         self.binds: dict[str, float] = {}
 
-    def read_on(self) -> None:
+    @property
+    def seconds(self) -> float:
+        """First create to last bind."""
+        return max(self.binds.values()) - self.first_create
+
+    def read_on(self) -> int:
+        """Returns how many pods are bound."""
         with self._log.open("rb") as log:
             log.seek(self._offset)
             for line in log:
@@ -155,6 +203,7 @@ class Span:
                 self._offset += len(line)
                 if self._mark in line and b'"verb":"create"' in line and b'"pods"' in line:
                     self._take(json.loads(line))
+        return len(self.binds)
 
     def _take(self, record: dict[str, Any]) -> None:
         if record.get("responseStatus", {}).get("code") != 201:
@@ -167,14 +216,22 @@ class Span:
 
 
 def wait_bound(bed: Bed, namespace: str, number: int, timeout_s: float) -> Span:
-    """Wait until so many pods are bound; a look at the log costs little and does not disturb the API server."""
+    """Wait until so many pods are bound; a look at the log costs little and does not disturb the API server.
+
+    What is bound when the time is over is a result, too; nothing at all is an error.
+    """
     span = Span(bed, namespace)
-
-    def all_bound() -> bool:
-        span.read_on()
-        return len(span.binds) >= number
-
-    bed.wait_for(all_bound, f"{number} pods of {namespace} to be bound", timeout_s, poll_s=0.5)
+    deadline = time.monotonic() + timeout_s
+    told_at = time.monotonic()
+    while span.read_on() < number and time.monotonic() < deadline:
+        if time.monotonic() > told_at + TELL_S:
+            told_at = time.monotonic()
+            print(f"    {len(span.binds)} of {number} pods of {namespace} bound", flush=True)
+        time.sleep(0.5)
+    if not span.binds:
+        raise BedError(f"none of {number} pods of {namespace} was bound within {timeout_s:.0f} s")
+    if len(span.binds) < number:
+        print(f"  {namespace} cut off after {timeout_s:.0f} s: {len(span.binds)} of {number} pods bound", flush=True)
     return span
 
 

@@ -2,7 +2,7 @@
 
 The bare time is what the API server needs for the same pods with their PodGroups when the load generator makes and
 binds them itself. Through the controllers there are more requests: the Job, the group's way into the queue and the
-job's status. Both are measured twice, in turns, in one run; client limits are lifted on all sides.
+job's status. Bare creation is measured before and after; client limits are lifted on all sides.
 """
 
 import asyncio
@@ -21,6 +21,8 @@ from baton.kube.errors import NotFoundError
 from bench._scheduler import (
     BATON,
     CREATORS,
+    Meter,
+    Result,
     baton,
     cpu_s,
     create,
@@ -38,26 +40,32 @@ from testbed.processes import Component
 
 JOBS = int(os.environ.get("BATON_BENCH_JOBS", "4000"))
 NODES = int(os.environ.get("BATON_BENCH_NODES", "500"))
-ROUNDS = int(os.environ.get("BATON_BENCH_ROUNDS", "2"))
+PATIENCE_S = 240.0
 ONE_GPU = {"nvidia.com/gpu": 1}
 BUDGET = 1.5
 
 
 def run() -> None:
     """Measure and print."""
-    bare_s: list[float] = []
-    ours_s: list[float] = []
     with plain_bed(NODES, {"nvidia.com/gpu": 8}) as bed:
-        for number in range(ROUNDS):
-            bare_s.append(bare(bed, f"bare-{number}"))
-            print(f"bare: {bare_s[-1]:.1f} s, {JOBS / bare_s[-1]:.0f} pods/s", flush=True)
-            ours_s.append(through_controllers(bed, f"jobs-{number}"))
-            print(f"Jobs: {ours_s[-1]:.1f} s, {JOBS / ours_s[-1]:.0f} jobs/s", flush=True)
-    ratio = sum(ours_s) / sum(bare_s)
-    print(f"{JOBS} one-GPU Jobs on {NODES} nodes x 8: {ratio:.2f}x of bare creation  (budget {BUDGET}x)")
+        before = bare(bed, "bare-1")
+        clear(bed, "bare-1")
+        ours = through_controllers(bed, "jobs")
+        print(f"{ours.seconds * before.rate / ours.pods:.2f}x of bare creation before", flush=True)
+        clear(bed, "jobs")
+        after = bare(bed, "bare-2")
+    limit = (before.rate + after.rate) / 2
+    total = (before.cost.total + after.cost.total) / 2
+    print(
+        f"{JOBS} one-GPU Jobs on {NODES} nodes x 8; CPU per pod: of our programs, of API server and etcd, of everything"
+    )
+    for name, result in (("bare, before", before), ("bare, after", after), ("Jobs", ours)):
+        note = f"  cut off at {result.pods} pods" if result.cut_off else ""
+        print(f"{name:14} {result.seconds:6.1f} s {result.rate:6.0f} pods/s   {result.cost}{note}")
+    print(f"{limit / ours.rate:.2f}x of bare creation  (budget {BUDGET}x); by CPU {ours.cost.total / total:.2f}x")
 
 
-def bare(bed: Bed, namespace: str) -> float:
+def bare(bed: Bed, namespace: str) -> Result:
     """PodGroup, pod and binding by the load generator, everything side by side."""
     new_namespace(bed, namespace)
     nodes = sorted(bed.ready_nodes())
@@ -71,36 +79,40 @@ def bare(bed: Bed, namespace: str) -> float:
         await asyncio.gather(create(bed, namespace, groups, None), create(bed, namespace, pods, nodes))
 
     offset = bed.plane.audit_log.stat().st_size
+    meter = Meter(bed)
     asyncio.run(both())
-    span = wait_bound(bed, namespace, JOBS, 600)
-    began = min(span.first_create, first_create(bed, namespace, "podgroups", offset))
-    clear(bed, namespace)
-    return max(span.binds.values()) - began
+    span = wait_bound(bed, namespace, JOBS, PATIENCE_S)
+    cost = meter.cost(len(span.binds))
+    span.first_create = min(span.first_create, first_create(bed, namespace, "podgroups", offset))
+    print(f"bare: {span.seconds:.1f} s", flush=True)
+    return Result(len(span.binds), span.seconds, cost)
 
 
-def through_controllers(bed: Bed, namespace: str) -> float:
+def through_controllers(bed: Bed, namespace: str) -> Result:
     """The same as Jobs."""
     new_namespace(bed, namespace)
-    scheduler, controller = baton(bed), controller_program(bed)
-    for program in (scheduler, controller):
+    programs = [baton(bed), controller_program(bed)]
+    for program in programs:
         program.start()
         program.wait_ready()
     try:
         jobs = [(volcano.JOBS.path(namespace), job_body(f"j{number}")) for number in range(JOBS)]
         offset = bed.plane.audit_log.stat().st_size
+        meter = Meter(bed, *programs)
+        used_s = {program.name: cpu_s(program.pid) for program in programs}
         asyncio.run(create(bed, namespace, jobs, None))
-        span = wait_bound(bed, namespace, JOBS, 900)
-        began = first_create(bed, namespace, "jobs", offset)
-        for program in (scheduler, controller):
-            cpu_ms = 1e3 * cpu_s(program.pid) / JOBS
+        span = wait_bound(bed, namespace, JOBS, PATIENCE_S)
+        cost = meter.cost(len(span.binds))
+        span.first_create = first_create(bed, namespace, "jobs", offset)
+        print(f"Jobs: {span.seconds:.1f} s", flush=True)
+        for program in programs:
+            cpu_ms = 1e3 * (cpu_s(program.pid) - used_s[program.name]) / len(span.binds)
             print(f"  {program.name}: {cpu_ms:.2f} ms CPU per job, {rss_mib(program.pid):.0f} MiB")
-        print(f"  {requests(bed, offset)}")
-        assert set(span.binds) == {f"j{number}-main-0" for number in range(JOBS)}
+        print(f"  per job until the last bind: {requests(bed, offset, max(span.binds.values()), len(span.binds))}")
     finally:
-        for program in (controller, scheduler):
+        for program in reversed(programs):
             program.kill()
-    clear(bed, namespace)
-    return max(span.binds.values()) - began
+    return Result(len(span.binds), span.seconds, cost, cut_off=len(span.binds) < JOBS)
 
 
 def clear(bed: Bed, namespace: str) -> None:
@@ -162,7 +174,7 @@ def first_create(bed: Bed, namespace: str, plural: str, offset: int) -> float:
     return min(datetime.datetime.fromisoformat(text).timestamp() for text in times)
 
 
-def requests(bed: Bed, offset: int) -> str:
+def requests(bed: Bed, offset: int, until_s: float, number: int) -> str:
     """Which requests there were, per job: what the ratio is made of."""
     counts: collections.Counter[str] = collections.Counter()
     with bed.plane.audit_log.open("rb") as log:
@@ -173,6 +185,7 @@ def requests(bed: Bed, offset: int) -> str:
                 about = record["objectRef"]
                 what = "/".join(filter(None, (about["resource"], about.get("subresource"))))
                 agent = record.get("userAgent", "").split("/")[0]
-                if record["verb"] not in ("get", "list", "watch"):
+                ended_s = datetime.datetime.fromisoformat(record["stageTimestamp"]).timestamp()
+                if record["verb"] not in ("get", "list", "watch") and ended_s <= until_s:
                     counts[f"{agent} {record['verb']} {what}"] += 1
-    return ", ".join(f"{name} {number / JOBS:.2f}" for name, number in counts.most_common(12))
+    return ", ".join(f"{name} {count / number:.2f}" for name, count in counts.most_common(12))

@@ -11,47 +11,53 @@ from typing import Any
 
 from bench import _scheduler as load
 from testbed.bed import Bed
+from testbed.processes import Component
 
 GANGS = int(os.environ.get("BATON_BENCH_GANGS", "500"))
 SIZE = 20
 NODES = int(os.environ.get("BATON_BENCH_NODES", "1000"))
+PATIENCE_S = 150.0
 
 
 def run() -> None:
     """Measure and print."""
     with load.plain_bed(NODES) as bed:
-        limit = _bare(bed)
-        program = load.baton(bed)
-        namespace = load.new_namespace(bed, "gangs")
-        program.start()
-        program.wait_ready()
-        try:
-            before_s = load.cpu_s(program.pid)
-            asyncio.run(load.create(bed, namespace, _groups(namespace), None))
-            asyncio.run(load.create(bed, namespace, _pods(namespace, "baton"), None))
-            span = load.wait_bound(bed, namespace, GANGS * SIZE, 300)
-            used_s, memory = load.cpu_s(program.pid) - before_s, load.rss_mib(program.pid)
-        finally:
-            program.kill()
-    rate = len(span.binds) / (max(span.binds.values()) - span.first_create)
+        limit, _ = _measured(bed, "bare", None)
+        ours, span = _measured(bed, "gangs", load.baton(bed))
     times: dict[str, list[float]] = {}
     for name, at_s in span.binds.items():
         times.setdefault(name.rpartition("-")[0], []).append(at_s)
     spread = [max(gang) - min(gang) for gang in times.values()]
-    print(f"{GANGS} gangs of {SIZE} on {NODES} nodes")
-    print(f"bare limit  {limit:6.0f} pods/s")
-    print(f"Baton       {rate:6.0f} pods/s  {rate / limit:.2f}x   CPU per pod {1e3 * used_s / len(span.binds):.2f} ms")
+    print(f"{GANGS} gangs of {SIZE} on {NODES} nodes; CPU per pod: of the scheduler, of API server and etcd, of all")
+    print(f"no scheduler {limit.rate:6.0f} pods/s            {limit.cost}")
+    print(f"Baton        {ours.rate:6.0f} pods/s  {ours.rate / limit.rate:.2f}x     {ours.cost}")
+    print(f"by CPU {limit.cost.total / ours.cost.total:.2f}x of the limit")
     print(f"first to last bind of a gang: median {statistics.median(spread):.2f} s, longest {max(spread):.2f} s")
-    print(f"memory      {memory:6.0f} MiB")
+    print(f"memory      {ours.rss_mib:6.0f} MiB")
 
 
-def _bare(bed: Bed) -> float:
-    namespace = load.new_namespace(bed, "bare")
-    asyncio.run(load.create(bed, namespace, _groups(namespace), None))
-    asyncio.run(load.create(bed, namespace, _pods(namespace, "nobody"), sorted(bed.ready_nodes())))
-    span = load.wait_bound(bed, namespace, GANGS * SIZE, 300)
-    load.clear(bed, namespace)
-    return len(span.binds) / (max(span.binds.values()) - span.first_create)
+def _measured(bed: Bed, namespace: str, program: Component | None) -> tuple[load.Result, load.Span]:
+    """With a scheduler, or bound by the load generator itself."""
+    load.new_namespace(bed, namespace)
+    nodes = sorted(bed.ready_nodes()) if program is None else None
+    programs = [program] if program is not None else []
+    for each in programs:
+        each.start()
+        each.wait_ready()
+    try:
+        meter = load.Meter(bed, *programs)
+        asyncio.run(load.create(bed, namespace, _groups(namespace), None))
+        asyncio.run(load.create(bed, namespace, _pods(namespace, "baton" if programs else "nobody"), nodes))
+        span = load.wait_bound(bed, namespace, GANGS * SIZE, PATIENCE_S)
+        memory = sum(load.rss_mib(each.pid) for each in programs)
+        result = load.Result(len(span.binds), span.seconds, meter.cost(len(span.binds)), memory)
+    finally:
+        for each in programs:
+            each.kill()
+    print(f"  {namespace}: {result.pods} pods in {result.seconds:.1f} s", flush=True)
+    if program is None:
+        load.clear(bed, namespace)
+    return result, span
 
 
 def _groups(namespace: str) -> list[tuple[str, dict[str, Any]]]:
