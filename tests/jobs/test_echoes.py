@@ -36,6 +36,14 @@ def test_what_was_written_is_seen_before_the_store_has_it() -> None:
     assert store.get(KEY) is None
 
 
+def test_an_echo_is_told_from_what_somebody_else_made_of_it() -> None:
+    _, echoes = a_pair()
+    assert not echoes.is_own(thing(5))
+    echoes.wrote(thing(5))
+    assert echoes.is_own(thing(5))
+    assert not echoes.is_own(thing(6))
+
+
 def test_the_store_wins_as_soon_as_it_is_as_new() -> None:
     store, echoes = a_pair()
     store.put(thing(3))

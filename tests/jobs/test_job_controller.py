@@ -157,6 +157,35 @@ async def test_in_a_crowd_pods_come_first_and_good_news_later(monkeypatch: pytes
     assert requests["write jobs/status"] < 2 * 500
 
 
+async def test_a_job_whose_news_wait_is_not_looked_at_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_controller, "CROWDED_S", 3600.0)
+    stream = Stream(100)
+    await stream.run_all()
+    waits = [await stream.controller.sync(key_of(job)) for job in list(stream.server.stores["jobs"])]
+    assert stream.server.requests["write jobs/status"] == 0
+    assert min(wait or 0.0 for wait in waits) > job_controller.CROWDED_S / 2
+
+
+async def test_when_the_crowd_is_gone_the_news_come_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_controller, "CROWDED_S", 3600.0)
+    stream = Stream(100)
+    await stream.run_all()
+    assert stream.phases() == {""}
+    for job in list(stream.server.stores["jobs"])[20:]:
+        stream.server.stores["jobs"].remove(key_of(job))
+    await stream.settle()
+    assert stream.phases() == {"Running"}
+
+
+async def test_a_pod_that_is_given_a_node_is_no_news_for_its_job() -> None:
+    stream = Stream(1)
+    await stream.run_all()
+    (pod,) = stream.server.stores["pods"]
+    spec = msgspec.structs.replace(pod.spec, node_name="a")
+    stream.server.stores["pods"].put(stream.server.changed(pod, spec=spec))
+    assert not stream.woken
+
+
 async def test_the_end_of_a_job_does_not_wait_for_the_crowd() -> None:
     stream = Stream(300)
     await stream.run_all()

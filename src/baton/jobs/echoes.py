@@ -49,6 +49,11 @@ class Echoes(Generic[T]):
         """Whether we deleted it; it may still be there, on its way out."""
         return item.metadata.uid in self._deleted
 
+    def is_own(self, item: T) -> bool:
+        """Whether the item is exactly what we wrote: then it tells nothing new."""
+        own = self._written.get(key_of(item))
+        return own is not None and own.item.metadata.resource_version == item.metadata.resource_version
+
     def get(self, key: Key) -> T | None:
         """The newest that is known."""
         known, own = self._store.get(key), self._written.get(key)

@@ -3,7 +3,9 @@
 Status is written at once when the phase changes. Counts that change within a phase are written a little later, because
 the pods of a gang start one after the other and only the last count is of interest. In a crowd of jobs PodGroups and
 pods come first: good news (pending, running, counts) waits longer and goes through a few places only, so that a job
-that runs by then has cost one write instead of three. What ends a job, or begins its next life, never waits.
+that runs by then has cost one write instead of three. Nobody asks again and again whether it is time: a job whose news
+wait is looked at when something happens to it, when its patience is over, or when a place is free and its turn has
+come. What ends a job, or begins its next life, never waits.
 
 Commands are at-least-once made exactly-once: an order is carried out, its signature is stored in the status with the
 new phase, and only then is the Command deleted. A process that dies in between is followed by one that recognises it.
@@ -53,12 +55,10 @@ COALESCE_S = 0.2
 """How long a count may be old before it is written."""
 CROWD = 48
 """So many jobs that have no status yet, or wait to be looked at, are a crowd."""
-CROWDED_S = 15.0
+CROWDED_S = 30.0
 """How long a crowd may keep good news from being written."""
 STATUS_PLACES = 8
 """Status writes under way at once in a crowd, of the 48 requests that there may be."""
-_CROWD_GONE_S = 2.0
-"""How often to see whether the crowd is gone."""
 _CLAIM_AGAIN_S = 5.0
 _MILLISECONDS = (10, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 300_000)
 
@@ -76,6 +76,10 @@ class JobController:
         self._waiting: dict[Key, None] = {}
         self._new: dict[Key, None] = {}
         """Jobs without a status: in a stream they are as many as the API server is behind."""
+        self._later: dict[Key, float] = {}
+        """Jobs whose good news wait for the crowd to go, and until when, the longest waiting first."""
+        self._called: set[Key] = set()
+        """Those of them whose turn has come and that are about to be looked at."""
         self._writing = 0
         self._entered = Counter(
             "baton_job_phases", "Jobs that entered a phase.", ("phase",), registry=surroundings.registry
@@ -88,6 +92,8 @@ class JobController:
         )
 
     def watch(self, scope: Scope, wake: Wake) -> None:
+        self._wake = wake
+
         def woken(key: Key) -> None:
             self._waiting[key] = None
             wake(key)
@@ -101,6 +107,8 @@ class JobController:
         def pod_changed(delta: Delta[Pod]) -> None:
             item = delta.new or delta.old
             assert item is not None
+            if delta.old is not None and delta.new is not None and not _is_news(delta.old, delta.new):
+                return
             for name in job_keys_of(item):
                 key = Key(name)
                 if delta.new is None:
@@ -110,6 +118,8 @@ class JobController:
         def group_changed(delta: Delta[PodGroup]) -> None:
             item = delta.new or delta.old
             assert item is not None
+            if delta.new is not None and self._groups.is_own(delta.new):
+                return
             if owner := item.metadata.controller(JOB_KIND, BATCH):
                 woken(Key(f"{item.metadata.namespace}/{owner.name}"))
 
@@ -130,10 +140,18 @@ class JobController:
 
     async def sync(self, key: Key) -> float | None:
         self._waiting.pop(key, None)
+        self._called.discard(key)
+        try:
+            return await self._look_at(key)
+        finally:
+            self._call_next()
+
+    async def _look_at(self, key: Key) -> float | None:
         job = self._jobs.get(key)
         if job is None or job.metadata.deletion_timestamp:
             self._memories.pop(key, None)
             self._new.pop(key, None)
+            self._later.pop(key, None)
             for command in self._commands.by_index("job", key):
                 await self._consume(command)
             return None
@@ -235,23 +253,43 @@ class JobController:
 
     async def _record(self, job: Job, status: JobStatus, memory: Memory) -> float | None:
         """Write the status now or later; returns when later is."""
+        key = key_of(job)
         if status == job.status:
             memory.due_s = None
+            self._later.pop(key, None)
             return None
         begun = bool(job.status.state.phase)
         moved = begun and status.state.phase != job.status.state.phase
-        crowd = len(self._waiting) + len(self._new) > CROWD
+        crowd = self._is_crowd()
         finished = status.succeeded + status.failed > 0
         urgent = (moved and not (crowd and status.state.phase == JobPhase.RUNNING)) or (finished and not begun)
         now_s = time.monotonic()
         patience_s = CROWDED_S if crowd else COALESCE_S if begun else 0.0
         memory.due_s = now_s + patience_s if memory.due_s is None else min(memory.due_s, now_s + patience_s)
-        if not urgent and now_s < memory.due_s:
-            return min(memory.due_s - now_s, _CROWD_GONE_S)
-        if crowd and not urgent and self._writing >= STATUS_PLACES:
-            return COALESCE_S
+        early = now_s < memory.due_s
+        if not urgent and (early or (crowd and self._writing >= STATUS_PLACES)):
+            if crowd:
+                self._later.setdefault(key, memory.due_s)
+            return memory.due_s - now_s if early else None
         await self._store(job, status, memory)
         return 0.0 if moved or not begun else None
+
+    def _is_crowd(self) -> bool:
+        return len(self._waiting) + len(self._new) > CROWD
+
+    def _call_next(self) -> None:
+        """Give free places to the jobs that have waited longest: long enough, or until the crowd was gone."""
+        while self._later and self._writing + len(self._called) < STATUS_PLACES:
+            key, due_s = next(iter(self._later.items()))
+            now_s = time.monotonic()
+            if self._is_crowd() and now_s < due_s:
+                return
+            del self._later[key]
+            memory = self._memories.get(key)
+            if memory is not None:
+                memory.due_s = now_s
+                self._called.add(key)
+                self._wake(key)
 
     async def _store(self, job: Job, status: JobStatus, memory: Memory) -> Job:
         self._writing += 1
@@ -261,6 +299,7 @@ class JobController:
             self._writing -= 1
         memory.due_s = None
         self._new.pop(key_of(job), None)
+        self._later.pop(key_of(job), None)
         if written.status.state.phase != job.status.state.phase:
             self._entered.labels(written.status.state.phase).inc()
             _LOG.info(
@@ -359,6 +398,11 @@ class JobController:
 
     def _say(self, job: Job, reason: str, message: str, *, warning: bool = False) -> None:
         self._recorder.record(job.metadata.reference(JOB_KIND, BATCH), reason, message, warning=warning)
+
+
+def _is_news(old: Pod, new: Pod) -> bool:
+    """Whether the change of a pod can matter to its job: that it was given a node, for one, does not."""
+    return view(old) != view(new) or old.metadata.owner_references != new.metadata.owner_references
 
 
 def _latest(group: PodGroup) -> PodGroupCondition | None:
