@@ -122,7 +122,7 @@ def scheduler(
         qps=qps,
         burst=burst,
         timeout_s=request_limit,
-        connections=parallel_binds + 48,
+        connections=parallel_binds + 80,
         user_agent="baton-scheduler",
     )
     program = Program(

@@ -15,6 +15,7 @@ from baton.kube import core
 from baton.kube.client import Client
 from baton.kube.kubeconfig import Access
 from baton.kube.recorder import Recorder
+from baton.kube.scheduler import binder
 from baton.kube.scheduler.binder import Binder
 from baton.kube.scheduler.feed import Feed
 from baton.kube.scheduler.metrics import Metrics
@@ -159,3 +160,16 @@ async def test_nothing_is_sent_for_a_pod_that_is_gone(bench: Bench) -> None:
     bench.feed.pods.remove(Key("team/a"))
     assert await bench.bind("a") == []
     assert bench.server.binds == []
+
+
+async def test_many_bindings_in_a_short_time_are_a_burst(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binder, "_BURST_S", 3600.0)
+    names = [f"p{number}" for number in range(20)]
+    for name in names:
+        bench.pod(name)
+    await bench.bind(*names[1:])
+    assert not bench.binder.in_burst()
+    await bench.bind(names[0])
+    assert bench.binder.in_burst()
+    monkeypatch.setattr(binder, "_BURST_S", 0.0)
+    assert not bench.binder.in_burst()

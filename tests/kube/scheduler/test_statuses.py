@@ -1,11 +1,21 @@
-"""The phase that a PodGroup shows, from what its pods do."""
+"""The phase that a PodGroup shows, from what its pods do, and when it is written."""
+
+import asyncio
+from typing import Any
 
 import msgspec
 
 from baton.engine.events import GroupChanged, PodChanged, PodRemoved
 from baton.engine.jobs import Job
 from baton.engine.objects import GroupKey, GroupPhase, PodPhase
-from baton.kube.scheduler.statuses import phase_of
+from baton.engine.plan import PhaseChange, Plan
+from baton.kube import volcano
+from baton.kube.client import Resource
+from baton.kube.recorder import Recorder
+from baton.kube.scheduler.feed import Feed
+from baton.kube.scheduler.metrics import Metrics
+from baton.kube.scheduler.settings import Settings
+from baton.kube.scheduler.statuses import Statuses, phase_of
 from tests.engine.clusters import Cluster, gang, node
 
 
@@ -43,3 +53,54 @@ def test_what_the_cluster_says_of_a_group_stands() -> None:
     assert phase_of(job) is GroupPhase.PENDING
     cluster.apply(GroupChanged(job.group))
     assert phase_of(job) is GroupPhase.PENDING
+
+
+class Patched:
+    """A client that only takes patches of PodGroups."""
+
+    def __init__(self) -> None:
+        self.groups: list[str] = []
+        self.more = asyncio.Event()
+
+    async def patch(self, resource: Resource[Any], name: str, *_: Any, **__: Any) -> None:
+        assert resource is volcano.POD_GROUPS
+        self.groups.append(name)
+        self.more.set()
+
+
+class Burst:
+    """Says whether pods are being bound in great numbers, and lets a test wait until it was asked often enough."""
+
+    def __init__(self) -> None:
+        self.lasts = True
+        self.asked = asyncio.Semaphore(0)
+
+    def __call__(self) -> bool:
+        self.asked.release()
+        return self.lasts
+
+
+async def test_in_a_burst_of_bindings_only_admissions_are_written() -> None:
+    jobs = [gang("runs", pods=2, on=("a", "a"), phase=GroupPhase.INQUEUE), gang("new", pods=2)]
+    cluster = Cluster(nodes=[node("a")], jobs=jobs)
+    client: Any = Patched()
+    feed = Feed(client, ("volcano",), (), lambda: None)
+    for name in ("runs", "new"):
+        metadata = {"name": name, "namespace": "team", "uid": name, "resourceVersion": "1"}
+        feed.groups.put(msgspec.convert({"metadata": metadata, "status": {"phase": "Pending"}}, volcano.PodGroup))
+    settings = Settings(status_pause_s=0.01)
+    statuses = Statuses(client, feed, cluster.engine, Recorder(client, "test"), settings, Metrics())
+    statuses.in_burst = burst = Burst()
+    feed.groups_moved(GroupKey("team/runs"))
+    statuses.take(Plan(now_s=0.0, phases=(PhaseChange(GroupKey("team/new"), GroupPhase.INQUEUE),)), explained=False)
+    work = asyncio.create_task(statuses.run())
+    async with asyncio.timeout(30):
+        for _ in range(40):
+            await burst.asked.acquire()
+        assert client.groups == ["new"]
+        burst.lasts = False
+        while client.groups != ["new", "runs"]:
+            client.more.clear()
+            await client.more.wait()
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)

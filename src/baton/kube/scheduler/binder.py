@@ -34,6 +34,9 @@ from baton.kube.store import Key
 
 _LOG = structlog.get_logger("baton.scheduler")
 
+_BURST = 20
+_BURST_S = 2.0
+"""So many bindings in so many seconds are a burst."""
 _NEVER_FREE_S = 2**63
 """Device plugins set the time of an allocated pod to the largest number there is."""
 
@@ -97,8 +100,8 @@ class Binder:
         self._encode = msgspec.json.Encoder().encode
         self.on_the_way = 0
         """Bindings submitted and not settled."""
-        self.busy_at = float("-inf")
-        """When the last binding was submitted or settled, on the monotonic clock."""
+        self._settled: deque[float] = deque(maxlen=_BURST)
+        """When the last bindings were settled, on the monotonic clock."""
         self.idle = asyncio.Event()
         self.idle.set()
 
@@ -118,8 +121,11 @@ class Binder:
                 self._waiting.append(bind)
                 self._ready.release()
         if self.on_the_way:
-            self.busy_at = now
             self.idle.clear()
+
+    def in_burst(self) -> bool:
+        """Whether pods are bound in such numbers that every other request would cost one of them its turn."""
+        return len(self._settled) == _BURST and time.monotonic() < self._settled[0] + _BURST_S
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -173,7 +179,7 @@ class Binder:
 
     def _done(self, bind: Bind, problem: str) -> None:
         self.on_the_way -= 1
-        self.busy_at = time.monotonic()
+        self._settled.append(time.monotonic())
         if not self.on_the_way:
             self.idle.set()
         if problem:

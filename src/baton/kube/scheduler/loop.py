@@ -6,7 +6,6 @@ because thousands of jobs wait, the next one starts no sooner than that time aga
 """
 
 import asyncio
-import contextlib
 import gc
 import time
 from collections.abc import Callable
@@ -35,8 +34,8 @@ from baton.kube.volcano_names import ROOT_QUEUE
 _LOG = structlog.get_logger("baton.scheduler")
 
 _EVENTS_WAITING = 50_000
-_NEWS_PATIENCE_S = 10.0
-_QUIET_S = 0.5
+_NEWS_LOOKS = 5
+_NEWS_PAUSE_S = 0.1
 _EXPLAIN_LEAST_S = 0.1
 _QUEUES_PAUSE_S = 5.0
 
@@ -76,6 +75,7 @@ class Scheduler:
         self.binder = Binder(client, self.feed, self.recorder, self.good_news, settings, metrics, self._locks)
         self.evictor = Evictor(client, self.feed, self.recorder, settings, metrics)
         self.statuses = Statuses(client, self.feed, self.engine, self.recorder, settings, metrics)
+        self.statuses.in_burst = self.binder.in_burst
         self.synced = asyncio.Event()
         """Set once everything was listed and the first cycle may run."""
         self._explained = True
@@ -168,13 +168,12 @@ class Scheduler:
         self.statuses.take(plan, explained=explained)
 
     async def _quiet_moment(self) -> None:
-        """That a pod was bound is said when no more are being bound: in a burst, each such event would cost as much as
-        a bind. One now and then passes even so."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_NEWS_PATIENCE_S):
-                while (rest_s := self.binder.busy_at + _QUIET_S - time.monotonic()) > 0:
-                    await self.binder.idle.wait()
-                    await asyncio.sleep(rest_s)
+        """That a pod was bound is said after a burst of bindings: in it, each such event would cost as much as a bind.
+        One now and then passes even so, because a burst may last for hours."""
+        for _ in range(_NEWS_LOOKS):
+            if not self.binder.in_burst():
+                break
+            await asyncio.sleep(_NEWS_PAUSE_S)
         await self._event_rate.wait()
 
     def _pod_seen(self, pod: core.Pod) -> None:

@@ -33,7 +33,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     evict_retry_s: float = 5.0
     """An eviction that a disruption budget refuses is tried again no sooner than this."""
     status_pause_s: float = 1.0
-    """Counts in the status of groups and queues are gathered this long before they are written; phases never wait."""
+    """Counts in the status of groups and queues are gathered this long before they are written; admissions are not."""
     reason_pause_s: float = 30.0
     """A pod's or group's message is not rewritten more often while the cause stays the same."""
     qps: float = 0.0

@@ -2,12 +2,14 @@
 
 Written level-triggered: a key is marked, a worker compares what the engine says now with what the API server has, and
 writes only a difference. That a group is admitted goes out at once, because the job controller waits for it; the rest
-is gathered for a moment; messages that change their numbers every second are not rewritten while their cause stays.
+is gathered for a moment, and in a burst of bindings, where each write would cost a pod its turn, for longer: a group
+that was admitted, got its pods bound and runs by then is written once. Messages that change their numbers every second
+are not rewritten while their cause stays.
 """
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,6 +33,11 @@ from baton.kube.scheduler.settings import Settings
 from baton.kube.store import Key
 
 _WORKERS = 8
+_GROUP_WORKERS = 32
+"""As many as bind pods: in a stream of jobs each one's admission is written before its pods are made, and a stage with
+fewer requests under way than the others is what all wait for."""
+_BURST_PAUSE_S = 30.0
+"""How long a burst of bindings may keep a group's counts and its way from admitted to running from being written."""
 UNSCHEDULABLE, SCHEDULED = "Unschedulable", "Scheduled"
 READY_REASON = "tasks in gang are ready to be scheduled"
 
@@ -62,15 +69,20 @@ class Statuses:
         self._told_groups: dict[GroupKey, _Told] = {}
         self._told_pods: dict[PodKey, _Told] = {}
         self._nominated: dict[PodKey, NodeName] = {}
+        self._moved: dict[GroupKey, float] = {}
+        """Groups to be written in a while, and since when they are, the earliest first."""
         self._cycle = 0
+        self.in_burst: Callable[[], bool] = lambda: False
+        """Whether pods are being bound in great numbers."""
         feed.groups_moved = self._group_moved
 
     async def run(self) -> None:
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._groups.run(self._write_group, workers=_WORKERS))
+                group.create_task(self._groups.run(self._write_group, workers=_GROUP_WORKERS))
                 group.create_task(self._pods.run(self._write_pod, workers=_WORKERS))
                 group.create_task(self._queues.run(self._write_queue))
+                group.create_task(self._moved_for_ever())
                 group.create_task(self._queues_for_ever())
         finally:
             for queue in (self._groups, self._pods, self._queues):
@@ -82,8 +94,10 @@ class Statuses:
         for change in plan.phases:
             if change.phase is GroupPhase.INQUEUE:
                 self._groups.add(change.group)
-            else:
+            elif change.phase is GroupPhase.RUNNING:
                 self._group_moved(change.group)
+            else:
+                self._groups.add_after(change.group, self._settings.status_pause_s)
         for nomination in plan.nominations:
             if self._nominated.get(nomination.pod) != nomination.node:
                 self._nominated[nomination.pod] = nomination.node
@@ -148,7 +162,19 @@ class Statuses:
             self._recorder.record(about, UNSCHEDULABLE, _gang_text(job, message), warning=True)
 
     def _group_moved(self, key: GroupKey) -> None:
-        self._groups.add_after(key, self._settings.status_pause_s)
+        self._moved.setdefault(key, time.monotonic())
+
+    async def _moved_for_ever(self) -> None:
+        pause_s = self._settings.status_pause_s
+        while True:
+            await asyncio.sleep(pause_s / 4)
+            due = time.monotonic() - (_BURST_PAUSE_S if self.in_burst() else pause_s)
+            while self._moved:
+                key, since = next(iter(self._moved.items()))
+                if since > due:
+                    break
+                del self._moved[key]
+                self._groups.add(key)
 
     async def _write_group(self, key: GroupKey) -> None:
         group = self._feed.groups.get(Key(key))
