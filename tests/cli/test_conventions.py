@@ -84,6 +84,13 @@ def test_help_imports_no_command() -> None:
     assert not loaded & heavy
 
 
+def test_a_question_to_the_cluster_imports_no_engine_and_no_logging() -> None:
+    """`baton why` answers within a second because it does not load what only the programs need."""
+    probe = "import sys, baton.cli.reasons; print(*sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert not set(shown.stdout.split()) & {"structlog", "pygments", "numpy", "prometheus_client", "grpc"}
+
+
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [

@@ -8,12 +8,9 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import msgspec
-import structlog
 
 from baton.kube import errors
 from baton.kube.errors import GoneError
-
-_LOG = structlog.get_logger("baton.kube")
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -83,8 +80,11 @@ def _readable(one: msgspec.Raw, kind: type[T]) -> list[T]:
 
 
 def _left_out(one: msgspec.Raw, kind: type[T], error: msgspec.ValidationError) -> _Known:
+    # With it come rich and pygments: a command that asks one question must not start twice as slowly for a rare line.
+    import structlog
+
     known = msgspec.json.decode(one, type=_Known)
-    _LOG.error(
+    structlog.get_logger("baton.kube").error(
         "object left out",
         kind=kind.__name__,
         namespace=known.metadata.namespace,
