@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from testbed.bed import Bed, BedOptions
 from testbed.errors import MissingError, lack_is_failure
@@ -18,6 +19,10 @@ from testbed.packages import require_node_packages
 from testbed.programs import default_sets, locate
 
 NODE_FIXTURES = frozenset({"kubelet_bed", "needs_kubelets"})
+
+# How fast an example runs says something about the machine only. Hypothesis' own profile for CI stays what it is.
+settings.register_profile("unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 
 @functools.cache
