@@ -1,11 +1,13 @@
 """Weights, limits, priorities and gangs: what clients receive over a stretch of virtual time."""
 
+import random
+
 import pytest
 
 from baton.lock import events as ev
-from baton.lock.events import Mode, Priority, Terms
+from baton.lock.events import ClientId, Mode, Priority, Terms
 from baton.lock.settings import Settings
-from tests.lock.busy import GIB, Machine
+from tests.lock.busy import GIB, Machine, Worker
 
 MODES = [Mode.SERIAL, Mode.CONCURRENT]
 
@@ -206,3 +208,57 @@ def test_a_turn_is_always_worth_its_switch() -> None:
     assert light.grants > 3
     assert card.cost_s is not None
     assert light.received_s / light.grants >= 10 * card.cost_s
+
+
+def worst_errors_s(m: Machine, most_release_s: float, rounds: int, pick: random.Random) -> dict[ClientId, float]:
+    """By how much what each client received over any stretch of the time differed from its share of that stretch."""
+    workers = list(m.workers.values())
+    total = sum(worker.terms.weight for worker in workers)
+    card = m.core.cards[m.cards[0]]
+    m.run(10 * len(workers) * card.quantum_s)
+    leads: dict[ClientId, list[float]] = {worker.id: [] for worker in workers}
+
+    def note(granted: Worker) -> None:
+        # Between two grants one client runs: nobody's lead has its extremes anywhere else.
+        granted.release_s = most_release_s * pick.random()
+        for worker in workers:
+            leads[worker.id].append(worker.received_s - m.now_s * worker.terms.weight / total)
+
+    m.on_grant = note
+    m.run(rounds * len(workers) * card.quantum_s)
+    return {client: max(seen) - min(seen) for client, seen in leads.items()}
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("quantum_s", [None, 1.0])
+def test_over_any_stretch_of_time_a_share_is_kept_to_its_part_of_a_round(seed: int, quantum_s: float | None) -> None:
+    """In a regular round a client with share p is ahead by at most p (1 - p) of it, a quarter for p = 1/2.
+
+    What the slow releases of a round add is made up in the next.
+    """
+    pick = random.Random(seed)
+    m = Machine(Settings(mode=Mode.SERIAL, quantum_s=quantum_s))
+    for _ in range(pick.randint(2, 5)):
+        m.add(Terms(weight=pick.choice([1, 2, 3])))
+    quantum_s = m.core.cards[m.cards[0]].quantum_s
+    release_s = 0.04 * quantum_s
+    errors_s = worst_errors_s(m, release_s, 40, pick)
+    total = sum(worker.terms.weight for worker in m.workers.values())
+    for worker in m.workers.values():
+        share = worker.terms.weight / total
+        allowed_s = len(m.workers) * (share * (1 - share) * quantum_s + release_s)
+        assert errors_s[worker.id] <= allowed_s, f"seed {seed}: weight {worker.terms.weight} of {total}"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_however_far_apart_weights_are_a_share_is_kept_to_half_a_round_and_a_quantum(seed: int) -> None:
+    """The lightest have turns that are worth their switch, and therefore not in every round."""
+    pick = random.Random(seed)
+    m = Machine(Settings(mode=Mode.SERIAL))
+    for _ in range(pick.randint(2, 8)):
+        m.add(Terms(weight=pick.choice([0.5, 1, 2, 5, 10, 50])))
+    quantum_s = m.core.cards[m.cards[0]].quantum_s
+    release_s = 0.04 * quantum_s
+    errors_s = worst_errors_s(m, release_s, 40, pick)
+    clients = len(m.workers)
+    assert max(errors_s.values()) <= (clients / 2 + 1) * quantum_s + clients * release_s

@@ -92,7 +92,7 @@ class LockCore(Settling):
         self._mark(card, now_s)
         client = Client(
             event.client, card, event.pid, event.uid, event.pod, event.namespace, event.tenant, event.extended,
-            event.terms, now_s, pod_uid=event.pod_uid, vtime=card.vtime,
+            event.terms, now_s, pod_uid=event.pod_uid, vtime=card.vtime, due=card.vtime,
         )  # fmt: skip
         client.set_terms(event.terms)
         self.clients[client.id] = client

@@ -1,10 +1,11 @@
-"""Who goes next: start-time fair queuing by weighted GPU time, priority classes, and a bound for everybody.
+"""Who goes next: rounds in which weights decide how long turns are, priority classes, and a bound for everybody.
 
-Each client has a virtual time that grows with what it received, divided by its weight; the one with the least goes
-next. A higher priority class goes before a lower one. Neither can starve anyone: a waiter whose wait exceeds its
-bound is *overdue* and goes before all that are not, the longest waiting first. The bound grows with the number
-of turns that others are due to have before it, so that in ordinary service nobody is ever overdue and the weights
-alone decide.
+Each client has a virtual time that grows with what it received, divided by its weight, and one at which its next turn
+is due, a round after the last. Among those who are due in this round the first to ask goes next, so that the order
+of the round stays; what somebody ran over makes its next turn shorter (see `quantum`) instead of changing the order. A
+higher priority class goes before a lower one. Neither can starve anyone: a waiter whose wait exceeds its bound is
+*overdue* and goes before all that are not, the longest waiting first. The bound grows with the number of turns that
+others are due to have before it, so that in ordinary service nobody is ever overdue and the weights alone decide.
 """
 
 from baton.lock.settings import Settings
@@ -26,13 +27,13 @@ def best_waiter(card: Card, now_s: float, settings: Settings) -> Client | None:
 
     This loop is most of what a hand-over among many costs, hence its plainness.
     """
-    best: Client | None = None
-    best_rank, best_vtime = -1, 0.0
+    best_rank, least = -1, 0.0
     latest: Client | None = None
     unit_s = settings.patience_quanta * (card.quantum_s + card.release_s)
     weight = card.active_weight
     # Nobody's patience is shorter than this, so most need no closer look.
     surely_fine_s = now_s - 2 * unit_s
+    fine: list[Client] = []
     for client in card.waiters.values():
         if client.parked or client.gang is not None:
             continue
@@ -43,11 +44,15 @@ def best_waiter(card: Card, now_s: float, settings: Settings) -> Client | None:
             if latest is None or since_s < latest.eligible_s:
                 latest = client
             continue
-        rank, vtime = client.terms.priority, client.vtime
-        # Waiters are in the order of their requests, so that among equals the first one wins.
-        if rank > best_rank or (rank == best_rank and vtime < best_vtime):
-            best, best_rank, best_vtime = client, rank, vtime
-    return latest or best
+        fine.append(client)
+        rank, due = client.terms.priority, client.due
+        if rank > best_rank or (rank == best_rank and due < least):
+            best_rank, least = rank, due
+    if latest is not None or not fine:
+        return latest
+    # Within half a round all are served alike: the first to ask goes first. Limits cut turns to pieces of a round.
+    alike = least + (0.0 if card.limited else card.round() / 2)
+    return next(client for client in fine if client.terms.priority == best_rank and client.due <= alike)
 
 
 def anyone(card: Card) -> bool:

@@ -3,10 +3,12 @@
 A switch costs what the entering client pays to bring its working set back, and a little for the hand-over itself. What
 the leaving one needs to finish is no cost: the GPU works meanwhile, and the time is on its account. The quantum is the
 cost divided by the share of time that switching may take, so that it is long where gigabytes must move and short where
-nothing does. Three sources tell the cost, the best one available counts: bytes seen on the link at the beginning of
-turns, the excess of synchronisation in the clients' reports, and, before anything was measured, the size of the
-working sets.
+nothing does; among many it is shorter. A turn is a client's part of a round of such quanta. Three sources tell the
+cost, the best one available counts: bytes seen on the link at the beginning of turns, the excess of synchronisation in
+the clients' reports, and, before anything was measured, the size of the working sets.
 """
+
+import math
 
 from baton.lock.settings import Settings
 from baton.lock.state import Card, Client
@@ -70,7 +72,8 @@ def refresh(card: Card, settings: Settings) -> None:
     elif cost_s is None:
         card.quantum_s = settings.default_quantum_s
     else:
-        card.quantum_s = min(max(cost_s / settings.switch_share, settings.min_quantum_s), settings.max_quantum_s)
+        shared_s = max(cost_s / settings.switch_share / _crowd(card), settings.slice_switches * cost_s)
+        card.quantum_s = min(max(shared_s, settings.min_quantum_s), settings.max_quantum_s)
     if settings.idle_s is not None:
         card.idle_s = settings.idle_s
     elif cost_s is None:
@@ -79,33 +82,37 @@ def refresh(card: Card, settings: Settings) -> None:
         card.idle_s = min(max(cost_s, settings.min_idle_s), settings.max_idle_s)
 
 
+def _crowd(card: Card) -> float:
+    """How much shorter turns are than between two: each waits for the turns of all the others.
+
+    The root of their number lies between keeping the share that switching costs and keeping the wait.
+    """
+    return math.sqrt(max(1, len(card.active) - 1))
+
+
 def shortest_turn_s(card: Card, holder: Client, settings: Settings) -> float:
     """The least a holder gets when a higher priority, a due gang or a compute window wants the card."""
     least_s = max(card.quantum_s / 10, min(settings.min_quantum_s, card.quantum_s))
-    return min(least_s, turn_s(card, holder, settings)) if card.limited else least_s
+    return min(least_s, turn_s(card, holder, settings))
 
 
 def turn_s(card: Card, holder: Client, settings: Settings) -> float:
-    """How long a turn lasts at least while others wait; whoever is due more goes on until it has had that.
-
-    A lighter weight and compute limits on the card shorten it.
-    """
-    length_s = _weighted_s(card, holder, settings)
+    """How long a turn lasts while others wait; whoever is due more goes on until it has had that."""
+    length_s = _part_of_round_s(card, holder, settings)
     if not card.limited or card.window_s <= 0:
         return length_s
     smallest = min((c.quota.share for c in card.limited.values() if c.quota and c.id in card.active), default=1.0)
     return max(min(length_s, smallest * card.window_s), min(settings.min_quantum_s, length_s) / 10)
 
 
-def _weighted_s(card: Card, holder: Client, settings: Settings) -> float:
-    """The quantum is the mean turn: with full turns for the lightest, the others' would be multiples of it.
+def _part_of_round_s(card: Card, holder: Client, settings: Settings) -> float:
+    """A round has one quantum per client and gives each one turn, as long as its weight says.
 
-    So the same number of switches gives a round that is shorter, and shares that are kept over a shorter time. No turn
-    is shorter than is worth its switch.
+    What it had run over before is taken off the turn, not left to change the order: a regular round keeps every share
+    to within a quarter of its length over any stretch of time. No turn is shorter than is worth its switch.
     """
-    quantum_s = card.quantum_s
-    mean = card.active_weight / len(card.active) if card.active else 0.0
-    if card.fixed_quantum_s is not None or holder.weight >= mean:
-        return quantum_s
-    worth_s = max(settings.min_quantum_s, settings.slice_switches * (card.cost_s or 0.0))
-    return min(quantum_s, max(quantum_s * holder.weight / mean, worth_s))
+    part_s = card.round() * holder.weight if card.active else card.quantum_s
+    if holder.turn is not None:
+        part_s -= min(holder.turn.debt_s, part_s / 2)
+    worth_s = settings.slice_switches * (card.cost_s or settings.handover_s)
+    return max(part_s, min(card.quantum_s / 10 if card.fixed_quantum_s else card.quantum_s, worth_s))

@@ -24,8 +24,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Longest adaptive quantum: a colleague who waits longer thinks that the machine hangs."""
 
     switch_share: float = 0.02
-    """Share of the time that switching may cost; the quantum is the switch cost divided by it. The published
-    two-job case with 15 GB working sets needs about 100 s of quantum at 2.5 s a switch to beat running serially."""
+    """Share of the time that switching may cost between two clients: their quantum is the switch cost divided by it.
+    Among more it is shorter by the root of the number of those who wait. The published two-job case with 15 GB
+    working sets needs about 100 s of quantum at 2.5 s a switch to beat running serially."""
 
     handover_s: float = 0.002
     """What a switch costs when nothing has to be paged: two messages, two wake-ups, a GPU without work meanwhile."""
@@ -64,8 +65,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Shortest window of a compute limit."""
 
     slice_switches: float = 10.0
-    """The smallest slice of a limited client lasts at least this many switches and releases; the window grows to allow
-    it."""
+    """No quantum, however many wait, and no turn of a light client is shorter than this many switches take. Neither is
+    the smallest slice of a limited client, releases included; the window grows to allow it."""
 
     patience_quanta: float = 2.0
     """A waiter is overdue, and goes before everyone, after this many quanta (releases included) times its expected

@@ -57,6 +57,10 @@ class Turn:
 
     granted_s: float
     work_mark_s: float
+    due: float = 0.0
+    """The virtual time at which it was to begin."""
+    debt_s: float = 0.0
+    """What the client had received beyond that already."""
     dropped_s: float | None = None
     reported: bool = False
     paging: bool = True
@@ -94,6 +98,9 @@ class Client:
     parked: bool = False
     weight: float = 1.0
     vtime: float = 0.0
+    """What it received, divided by its weight."""
+    due: float = 0.0
+    """The virtual time at which its next turn is to begin; `vtime` differs by what it ran over."""
     entitle_mark: float = 0.0
     requested_s: float = 0.0
     """When the present wait began."""
@@ -257,10 +264,10 @@ class Card:
         return client.vtime + (self.work_s - client.turn.work_mark_s) / client.weight
 
     def activate(self, client: Client) -> None:
-        """Count it among those who want the card; whoever was away brings no credit from that time."""
+        """Count it among those who want the card."""
         if client.id in self.active:
             return
-        client.vtime = max(client.vtime, self._floor(client))
+        self.lift(client)
         self.active[client.id] = client
         self.active_weight += client.weight
         client.entitle_mark = self.entitled
@@ -285,8 +292,32 @@ class Card:
             client.ledger.entitled_s += (self.entitled - client.entitle_mark) * client.weight
         client.entitle_mark = self.entitled
 
+    def round(self) -> float:
+        """Virtual time of a round: one quantum for every active client."""
+        return self.quantum_s * len(self.active) / self.active_weight if self.active else 0.0
+
+    def plan(self, client: Client) -> tuple[float, float]:
+        """Where the turn that begins now was due, and the time that its client had in advance."""
+        due = client.due
+        for other in self.active.values():
+            if other.due < due and other.terms.priority == client.terms.priority:
+                due = other.due
+        return due, max(0.0, client.vtime - due) * client.weight
+
+    def settle_due(self, client: Client) -> None:
+        """After a turn the next one is due a round later, or from where it got to if that is something else."""
+        turn = client.turn
+        later = turn.due + self.round() if turn is not None else client.vtime
+        client.due = later if 0 <= client.vtime - later <= self.round() / 2 else client.vtime
+
+    def lift(self, client: Client) -> None:
+        """Whoever was away brings no credit from that time."""
+        floor = self._floor(client)
+        if client.vtime < floor:
+            client.vtime = client.due = floor
+
     def _floor(self, client: Client) -> float:
-        """The virtual time at which a newcomer starts: that of the least served one of its class, else of all."""
+        """Virtual time of the least served other client of its class, else of all: where a newcomer starts."""
         rank = client.terms.priority
         least = least_of_class = float("inf")
         for other in self.active.values():
@@ -309,7 +340,7 @@ class Card:
     def rejoin(self, client: Client, now_s: float) -> None:
         """A waiter that could not be served (throttled, parked) can be: it brings no credit from that time."""
         client.eligible_s = now_s
-        client.vtime = max(client.vtime, self._floor(client))
+        self.lift(client)
 
     def share_out(self) -> None:
         """Entitled rates of the active clients: in proportion to weight, none above its limit, the rest refilled."""

@@ -89,7 +89,7 @@ class Turns:
         card = client.card
         card.advance(now_s)
         client.phase = Phase.HOLDING
-        client.turn = Turn(granted_s, card.work_s, paging=card.last_holder != client.id)
+        client.turn = Turn(granted_s, card.work_s, *card.plan(client), paging=card.last_holder != client.id)
         card.holders[client.id] = client
         client.ledger.grants += 1
         if card.last_holder != client.id:
@@ -99,6 +99,7 @@ class Turns:
     def _end_turn(self, client: Client, now_s: float) -> None:
         card = client.card
         card.bill(client)
+        card.settle_due(client)
         turn = client.turn
         assert turn is not None
         if turn.dropped_s is not None:
