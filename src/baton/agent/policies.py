@@ -173,7 +173,9 @@ def _load(cards: list[_Card], size: int, loads: Mapping[CardId, CardLoad]) -> Se
 
 
 def _aligned(cards: list[_Card], size: int, _: Mapping[CardId, CardLoad]) -> Sequence[tuple[_Card, int]]:
-    near = [[0 if a is b else _nearness(a, b) for b in cards] for a in cards]
+    near = [[0] * len(cards) for _ in cards]
+    for a, b in itertools.combinations(range(len(cards)), 2):
+        near[a][b] = near[b][a] = _nearness(cards[a], cards[b])
     fewest = min(card.taken for card in cards)
     fresh = [number for number, card in enumerate(cards) if card.taken == fewest]
     fixed = [number for number, card in enumerate(cards) if card.taken > 0]
@@ -197,10 +199,14 @@ def _aligned(cards: list[_Card], size: int, _: Mapping[CardId, CardLoad]) -> Seq
 def _grown_group(seed: int, fresh: list[int], count: int, fixed: list[int], near: list[list[int]]) -> tuple[int, ...]:
     """The set that grows from one card by always adding the nearest next one."""
     group = [seed]
+    rest = {number: near[number][seed] + sum(near[number][other] for other in fixed) for number in fresh}
+    del rest[seed]
     while len(group) < count:
-        inside = group + fixed
-        rest = (number for number in fresh if number not in group)
-        group.append(max(rest, key=lambda number: (sum(near[number][other] for other in inside), -number)))
+        nearest = max(rest, key=lambda number: (rest[number], -number))
+        group.append(nearest)
+        del rest[nearest]
+        for number in rest:
+            rest[number] += near[number][nearest]
     return tuple(sorted(group))
 
 
