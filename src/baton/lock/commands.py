@@ -23,7 +23,10 @@ class Commanded(Protocol):
 
     core: LockCore
     rules: list[Rule]
-    by_hand: Overrides
+
+    @property
+    def by_hand(self) -> Overrides:
+        """What was set by hand."""
 
     def submit(self, event: Event) -> None:
         """Let an event happen."""

@@ -22,28 +22,21 @@ from baton import __version__
 from baton.errors import BatonError, UnavailableError
 from baton.lock import commands, peers, wire
 from baton.lock import events as ev
+from baton.lock.accounts import Accounts
 from baton.lock.allowances import Group
 from baton.lock.config import Config, Rule
 from baton.lock.control import Choose, Chosen, Done, DropRule, Park, SetCard, SetClient, SetRule, control_listener
 from baton.lock.core import LockCore
 from baton.lock.events import CardId, ClientId, Event, Instruction, Terms
-from baton.lock.journal import (
-    AccountRecord,
-    CardRecord,
-    CardSetting,
-    HolderJournal,
-    HolderRecord,
-    Snapshot,
-    SnapshotFile,
-    TenantRecord,
-)
+from baton.lock.holders import Holders
+from baton.lock.journal import CardSetting
 from baton.lock.overrides import Overrides
 from baton.lock.paths import Paths
 from baton.lock.peers import Peer, Rights
 from baton.lock.placement import Placements
 from baton.lock.server import Listener, workload_listener
 from baton.lock.sessions import Sessions
-from baton.lock.state import Card, Client, Ledger
+from baton.lock.state import Client
 from baton.lock.status import Status, collect
 from baton.lock.telemetry import NoTelemetry, Telemetry
 
@@ -56,9 +49,7 @@ log = structlog.get_logger()
 
 DEFAULT_CARD = CardId("default")
 MAX_CARDS = 64
-_HOLDERS_RECORDED = 64
-_SNAPSHOT_EVERY_S = 1.0
-_CLAIM_WITHIN_S = 60.0
+_SAVE_EVERY_S = 1.0
 _SAMPLE_BUSY_S = 0.2
 _SAMPLE_IDLE_S = 2.0
 
@@ -82,30 +73,21 @@ class LockDaemon:
         self.rules: list[Rule] = list(config.rules)
         self.telemetry: Telemetry = telemetry or NoTelemetry()
         self.inventory: list[CardId] = []
-        self.by_hand = Overrides()
-        self.parked: set[ClientId] = set()
         self.events_handled = 0
         self.metrics_port = metrics_port
         self.metrics: LockMetrics | None = None
         self._runner: AppRunner | None = None
         self._started_s = 0.0
-        self._journal = HolderJournal(paths.journal)
+        self._holders = Holders(paths.journal, config.settings.holder_grace_s, self.submit)
+        self._accounts = Accounts(paths.accounts, self.core)
         self._placements = Placements()
-        self._snapshots = SnapshotFile(paths.accounts)
-        self._unclaimed: dict[ClientId, AccountRecord] = {}
-        self._records: dict[CardId, CardRecord] = {}
-        self._started: dict[ClientId, int] = {}
         self._listeners: list[Listener] = []
         self._card_listeners: dict[CardId, Listener] = {}
-        self._watches: dict[tuple[CardId, ClientId], int] = {}
-        self._unknown_until_s = 0.0
         self._queue: deque[Event] = deque()
         self._busy = False
         self._decides = True
         self._timer: asyncio.TimerHandle | None = None
         self._armed_s = 0.0
-        self._dirty = False
-        self._all_back = False
         self._lock_fd = -1
         self._tasks: list[asyncio.Task[None]] = []
         self.stopping = asyncio.Event()
@@ -121,21 +103,13 @@ class LockDaemon:
         except OSError as error:
             raise self._unusable(error) from error
         _raise_descriptor_limit()
-        records = self._journal.open()
-        snapshot = self._snapshots.read()
         for info in self.telemetry.cards():
             self.inventory.append(info.id)
             self.submit(ev.CardAdded(info.id, info.capacity_bytes, info.link_bytes_per_s))
-        self._restore(snapshot)
-        if records is None and earlier:
-            self._unknown_until_s = self.now_s() + self.config.settings.holder_grace_s
-            log.warning("no journal of the earlier daemon; waiting out the grace time")
-            for card in list(self.core.cards):
-                self._expect_unknown(card)
-        for record in records or ():
-            self._recall(record)
-        if records is not None or not earlier:
-            self._journal.write(list(self._records.values()))
+        for setting in self._accounts.restore(self._started_s):
+            self.apply_setting(setting)
+        self.rules = self.by_hand.before(self.config.rules)
+        self._holders.recall(list(self.core.cards), earlier=earlier, now_s=self.now_s())
         if self.metrics_port is not None:
             from baton.lock.metrics import LockMetrics, serve
 
@@ -154,7 +128,7 @@ class LockDaemon:
             self._listeners.append(main)
         except OSError as error:
             raise self._unusable(error) from error
-        self._tasks.append(self._loop.create_task(self._keep_snapshots()))
+        self._tasks.append(self._loop.create_task(self._keep_accounts()))
         self._tasks.append(self._loop.create_task(self._sample()))
         log.info("ready", socket=str(self.paths.sockets / "scheduler.sock"), gpus=len(self.core.cards), pid=os.getpid())
 
@@ -193,11 +167,7 @@ class LockDaemon:
         self.save()
         if self._timer is not None:
             self._timer.cancel()
-        for fd in self._watches.values():
-            self._loop.remove_reader(fd)
-            os.close(fd)
-        self._watches.clear()
-        self._journal.close()
+        self._holders.close()
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
         log.info("stopped")
@@ -226,27 +196,27 @@ class LockDaemon:
     def _handle(self, event: Event) -> None:
         self.events_handled += 1
         if type(event) is ev.Joined:
-            self._started[event.client] = peers.start_ticks(event.pid) if event.pid else 0
+            self._holders.joined(event.client, event.pid)
         recorded = False
         for instruction in self.core.handle(event, self.now_s()):
             if type(instruction) is ev.Record:
-                self._note(self.core.cards[instruction.card])
+                self._holders.note(self.core.cards[instruction.card])
                 recorded = True
                 continue
             if recorded:
-                self._journal.write(list(self._records.values()))
+                self._holders.write()
                 recorded = False
             self._carry_out(instruction)
         if recorded:
-            self._journal.write(list(self._records.values()))
+            self._holders.write()
         if type(event) is ev.Left:
-            self._started.pop(event.client, None)
-        elif type(event) is ev.Resumed and event.previous in self.parked:
-            self.parked.discard(event.previous)
+            self._holders.left(event.client)
+        elif type(event) is ev.Resumed and event.previous in self._accounts.parked:
+            self._accounts.parked.discard(event.previous)
             self._queue.append(ev.Parked(event.client, True))
         if type(event) is ev.Resumed and (terms := self.by_hand.inherit_terms(event.previous, event.client)):
             self._queue.append(ev.TermsSet(event.client, terms))
-        self._dirty = True
+        self._accounts.changed = True
 
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
@@ -254,7 +224,7 @@ class LockDaemon:
                 names = {"client": f"{client:016x}" if client else None, "gpu": card, "detail": detail or None}
                 getattr(log, level)(event, **{key: value for key, value in names.items() if value is not None})
             case ev.Kill(client, pid, reason):
-                if self._started.get(client) and peers.start_ticks(pid) == self._started[client]:
+                if self._holders.same_process(client, pid):
                     log.warning("killed", pid=pid, reason=reason)
                     with contextlib.suppress(ProcessLookupError, PermissionError):
                         os.kill(pid, signal.SIGKILL)
@@ -263,12 +233,6 @@ class LockDaemon:
                     client_of = self.core.clients[instruction.client]
                     self.metrics.waited(client_of.card.id, self.now_s() - client_of.requested_s)
                 self.sessions.carry_out(instruction)
-
-    def _note(self, card: Card) -> None:
-        holders = [HolderRecord(c.id, c.pid, self._started.get(c.id, 0)) for c in card.holders.values()]
-        holders += [HolderRecord(g.client, g.pid, self._started.get(g.client, 0)) for g in card.ghosts.values()]
-        many = not card.exclusive and len(holders) > _HOLDERS_RECORDED
-        self._records[card.id] = CardRecord(card.id, card.exclusive, () if many else tuple(holders), not many)
 
     def _arm(self) -> None:
         deadline_s = self.core.next_deadline()
@@ -304,57 +268,6 @@ class LockDaemon:
             os.pwrite(self._lock_fd, f"{os.getpid()}\n".encode(), 0)
         return earlier
 
-    def _recall(self, record: CardRecord) -> None:
-        grace_s = self.config.settings.holder_grace_s
-        card = CardId(record.card)
-        if not record.complete:
-            self.submit(ev.Recalled(ClientId(0), card, 0, record.exclusive, grace_s))
-        for holder in record.holders:
-            alive = holder.pid == 0 or (holder.started_ticks and peers.start_ticks(holder.pid) == holder.started_ticks)
-            if not alive:
-                continue
-            client = ClientId(holder.client)
-            self._started[client] = holder.started_ticks
-            if holder.pid and not self._watch(card, client, holder.pid):
-                continue
-            self.submit(ev.Recalled(client, card, holder.pid, record.exclusive, grace_s))
-            log.info("holder recalled", gpu=card, client=f"{client:016x}", pid=holder.pid)
-
-    def _watch(self, card: CardId, client: ClientId, pid: int) -> bool:
-        """Learn at once when a recalled holder's process ends."""
-        try:
-            fd = os.pidfd_open(pid)
-        except ProcessLookupError:
-            return False
-        except OSError:
-            return True
-        self._watches[(card, client)] = fd
-        self._loop.add_reader(fd, self._vanished, card, client)
-        return True
-
-    def _vanished(self, card: CardId, client: ClientId) -> None:
-        fd = self._watches.pop((card, client))
-        self._loop.remove_reader(fd)
-        os.close(fd)
-        self.submit(ev.Vanished(client, card))
-
-    def _expect_unknown(self, card: CardId) -> None:
-        left_s = self._unknown_until_s - self.now_s()
-        if left_s > 0:
-            self.submit(ev.Recalled(ClientId(0), card, 0, True, left_s))
-
-    def _restore(self, snapshot: Snapshot) -> None:
-        self.by_hand = Overrides.restore(snapshot)
-        self.rules = self.by_hand.before(self.config.rules)
-        for setting in snapshot.cards:
-            self.apply_setting(setting)
-        for account in snapshot.accounts:
-            self.core.recalled[ClientId(account.client)] = _ledger(account)
-            self._unclaimed[ClientId(account.client)] = account
-        for tenant in snapshot.tenants:
-            self.core.departed[tenant.tenant] = _ledger(tenant)
-        self.parked = {ClientId(client) for client in snapshot.parked}
-
     def apply_setting(self, setting: CardSetting) -> None:
         """Set by hand what is kept over restarts."""
         card = CardId(setting.card)
@@ -364,44 +277,22 @@ class LockDaemon:
         self.submit(ev.QuantumSet(setting.quantum_s, card))
         self.submit(ev.SchedulingSet(setting.on, card))
 
+    @property
+    def by_hand(self) -> Overrides:
+        """What was set by hand."""
+        return self._accounts.by_hand
+
     def save(self) -> None:
         """Write accounts and settings."""
-        self.core.advance(self.now_s())
-        self._dirty = False
-        accounts = [
-            AccountRecord(client.id, ledger.received_s, ledger.entitled_s, ledger.waited_s, ledger.grants,
-                          ledger.drops, ledger.paged_bytes, client.tenant)
-            for client in self.core.clients.values() if (ledger := client.ledger).grants
-        ]  # fmt: skip
-        tenants = [
-            TenantRecord(name, ledger.received_s, ledger.entitled_s, ledger.waited_s, ledger.grants, ledger.drops,
-                         ledger.paged_bytes)
-            for name, ledger in self.core.departed.items()
-        ]  # fmt: skip
-        accounts += [self._unclaimed[client] for client in self.core.recalled]
-        parked = [int(client.id) for client in self.core.clients.values() if client.parked]
-        by_hand = self.by_hand
-        self._snapshots.write(
-            Snapshot(list(by_hand.cards.values()), accounts, tenants, parked, by_hand.rules, by_hand.records())
-        )
+        self._accounts.save(self.now_s())
 
-    def _close_accounts(self) -> None:
-        """Whoever has not come back by now will not; what it received stays with its tenant."""
-        for client, ledger in self.core.recalled.items():
-            self.core.departed.setdefault(self._unclaimed[client].tenant, Ledger()).add(ledger)
-        self.core.recalled.clear()
-        self._unclaimed.clear()
-        for rule in self.by_hand.forget_pods({client.pod_uid for client in self.core.clients.values()}):
-            self.rules.remove(rule)
-            log.info("rule forgotten: nobody of its pod came back", pod_uid=rule.pod_uid)
-        self._all_back = True
-
-    async def _keep_snapshots(self) -> None:
+    async def _keep_accounts(self) -> None:
         while True:
-            await asyncio.sleep(_SNAPSHOT_EVERY_S)
-            if not self._all_back and self.now_s() > self._started_s + _CLAIM_WITHIN_S:
-                self._close_accounts()
-            if self._dirty:
+            await asyncio.sleep(_SAVE_EVERY_S)
+            for rule in self._accounts.close_unclaimed(self.now_s()):
+                self.rules.remove(rule)
+                log.info("rule forgotten: nobody of its pod came back", pod_uid=rule.pod_uid)
+            if self._accounts.changed:
                 self.save()
 
     async def _sample(self) -> None:
@@ -446,7 +337,7 @@ class LockDaemon:
 
     def _new_card(self, card: CardId) -> CardId:
         self.submit(ev.CardAdded(card))
-        self._expect_unknown(card)
+        self._holders.expect_unknown(card, self.now_s())
         self._listen_for(card)
         return card
 
@@ -524,7 +415,7 @@ class LockDaemon:
             "events": self.events_handled,
             "frames_received": self.sessions.frames_received,
             "frames_sent": self.sessions.frames_sent,
-            "journal_failures": self._journal.failures,
+            "journal_failures": self._holders.failures,
         }
 
     def tenant_of(self, peer: Peer, namespace: str) -> str:
@@ -535,17 +426,6 @@ class LockDaemon:
             return pwd.getpwuid(peer.uid).pw_name
         except KeyError:
             return f"uid-{peer.uid}"
-
-
-def _ledger(record: AccountRecord | TenantRecord) -> Ledger:
-    return Ledger(
-        received_s=record.received_s,
-        entitled_s=record.entitled_s,
-        waited_s=record.waited_s,
-        grants=record.grants,
-        drops=record.drops,
-        paged_bytes=record.paged_bytes,
-    )
 
 
 def _group_id(name: str | None) -> int | None:
