@@ -166,6 +166,15 @@ def test_the_quantum_follows_the_sizes_before_anything_is_measured() -> None:
     assert core.cards[CARD].quantum_s > 100  # what the published two-job case needs to beat running serially
 
 
+def test_the_more_wait_the_shorter_the_quantum_but_ten_switches_at_least() -> None:
+    """The root: among five a turn is half as long, and switching costs twice as much."""
+    between_two_s = one_card(12, 12)[0].cards[CARD].quantum_s
+    assert one_card(*[12] * 5)[0].cards[CARD].quantum_s == pytest.approx(between_two_s / 2)
+    crowded = one_card(*[12] * 100)[0].cards[CARD]
+    assert crowded.cost_s is not None
+    assert crowded.quantum_s == pytest.approx(10 * crowded.cost_s)
+
+
 def test_the_quantum_is_short_where_nobody_pays() -> None:
     core, _ = one_card(1, 1, settings=Settings(mode=Mode.SERIAL))
     assert core.cards[CARD].quantum_s == core.settings.min_quantum_s
