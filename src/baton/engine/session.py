@@ -179,10 +179,21 @@ class Session:
             placement = self._best(task, signature, signature.score, worldly, later=False)
             if placement is not None:
                 return placement
-        if signature.later is not None and len(signature.later):
-            with self.foreseen():
-                return self._best(task, signature, signature.later, worldly, later=True)
-        return None
+        later = self._later(signature, worldly)
+        if later is None or not len(later):
+            return None
+        with self.foreseen():
+            return self._best(task, signature, later, worldly, later=True)
+
+    def _later(self, signature: Signature, worldly: bool) -> Floats | None:
+        """Scores where there will be room. A node that has room now is among them when pods elsewhere matter: what
+        forbids it may be leaving."""
+        table = self.state.table
+        if not worldly or signature.score is None or not table.unsettled[: table.count].any():
+            return signature.later
+        if signature.later is None or not len(signature.later):
+            return signature.score.copy()
+        return np.maximum(signature.score, signature.later)
 
     def _best(
         self, task: Task, signature: Signature, scores: Floats, worldly: bool, *, later: bool

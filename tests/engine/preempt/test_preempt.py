@@ -2,9 +2,9 @@
 
 import pytest
 
-from baton.engine.events import PodRemoved
+from baton.engine.events import PodChanged, PodRemoved
 from baton.engine.objects import AffinityTerm, LabelSelector, PodKey
-from tests.engine.clusters import Cluster, gang, job, node, queue, running, spec, vgpu, whole
+from tests.engine.clusters import Cluster, gang, job, node, pod, queue, running, spec, vgpu, whole
 
 CONF = """
 actions: "enqueue, allocate, backfill, preempt"
@@ -106,9 +106,6 @@ def test_a_vgpu_pod_preempts_a_vgpu_pod() -> None:
 
 
 def test_the_promised_place_is_taken_when_the_victim_is_gone() -> None:
-    from baton.engine.events import PodRemoved
-    from baton.engine.objects import PodKey
-
     low = job("low", pods=1, what=CARD, on=["a"], priority=1)
     high = job("high", pods=1, what=CARD, priority=5)
     cluster = Cluster(nodes=[node("a", cards=1)], jobs=[low, high], conf=CONF)
@@ -198,7 +195,9 @@ def test_a_whole_gang_fits_where_the_pods_that_it_keeps_away_from_have_to_go() -
     assert len(set(outcome.nominated.values())) == 1
     assert len(outcome.evicted) == 3
     assert outcome.placed == {}
-    waiting = cluster.run()
-    assert (waiting.evicted, waiting.placed) == (set(), {})
-    cluster.apply(*(PodRemoved(PodKey(f"team/{name}")) for name in outcome.evicted))
+    for number, name in enumerate(sorted(outcome.evicted)):
+        waiting = cluster.run()
+        assert (waiting.evicted, waiting.placed) == (set(), {})
+        heir = pod(f"heir-{number}", low.pods[0].spec, group=low.group.key, labels={"app": "web"}, priority=1)
+        cluster.apply(PodRemoved(PodKey(f"team/{name}")), PodChanged(heir))
     assert set(cluster.run().placed) == {"high-0", "high-1", "high-2"}
