@@ -202,15 +202,7 @@ class RoomMaker:
         if placement is not None:
             statement.place(task, placement)
             return True
-        best: Candidate | None = None
-        tried = 0
-        for row in self._rows(task):
-            candidate = self._try(task, row, statement)
-            if candidate is not None:
-                tried += 1
-                best = candidate if best is None or candidate < best else best
-                if tried >= CANDIDATES or candidate.number <= 1:
-                    break
+        best = next((found for rows in self._rows(task) if (found := self._cheapest(task, rows, statement))), None)
         if best is None:
             return False
         for victim in best.victims:
@@ -221,19 +213,30 @@ class RoomMaker:
         statement.place(task, Placement(best.row, assignment, later=True))
         return True
 
-    def _rows(self, task: Task) -> list[int]:
-        """Candidate rows, those with the least important tasks first."""
+    def _cheapest(self, task: Task, rows: Sequence[int], statement: Statement) -> Candidate | None:
+        found: list[Candidate] = []
+        for row in rows:
+            candidate = self._try(task, row, statement)
+            if candidate is not None:
+                found.append(candidate)
+                if len(found) >= CANDIDATES or candidate.number <= 1:
+                    break
+        return min(found, default=None)
+
+    def _rows(self, task: Task) -> list[list[int]]:
+        """Candidate rows, those with the least important tasks first; a second list for when the first has none."""
         view = self._session.state.table.view()
         possible = fits_empty(task, view) & view.column(view.table.present)
         for check in self._session.checks(task, view):
             if not check.resolvable:
                 possible &= check.ok
-        # One question about everybody is cheaper than one per row, and most tasks may evict nobody at all.
-        on_row = {row: self._on(row) for row in self._by_row if possible[row]}
+        # One question about everybody is cheaper than one per row, and most tasks may evict nobody at all. A queue or a
+        # gang that can spare one task names one; where that one does not help, another on another row may.
+        on_row = {row: others for row in self._by_row if possible[row] and (others := self._on(row))}
         anybody = self._allowed(task, [other for others in on_row.values() for other in others])
-        rows = sorted({other.row for other in anybody})
-        rows.sort(key=lambda row: (min(_importance(other) for other in on_row[row]), row))
-        return rows
+        named = {other.row for other in anybody}
+        least = {row: min(_importance(other) for other in others) for row, others in on_row.items()} if named else {}
+        return [sorted(rows, key=lambda row: (least[row], row)) for rows in (named, least.keys() - named) if rows]
 
     def _on(self, row: int) -> list[Task]:
         """Who is still there to be evicted."""

@@ -7,7 +7,7 @@ Combination rules:
 - job_enqueueable, job_pipelined: a rejection ends it at once; after a tier with a permission later tiers are not asked;
   nobody against is acceptance;
 - job_starving: the first tier that has an opinion decides, all of it must agree;
-- preemptable, reclaimable: intersection inside a tier; an empty one asks the next tier; abstaining is skipped;
+- preemptable, reclaimable: those that all plugins of a tier let go; if nobody, the next tier; abstaining is skipped;
 - scores add up; equal scores go to the first node name.
 """
 
@@ -438,22 +438,18 @@ class Session:
         return True
 
     def victims(self, hook: str, preemptor: Task, victims: Sequence[Task], *, besides: str = "") -> list[Task]:
-        """Those that may go, by the tiers of the hook; `besides` names a plugin that is not asked."""
+        """Those that may go, by the tiers of the hook; `besides` names a plugin that is not asked.
+
+        A plugin is asked about those that the ones before it in the tier let go. Some name only so many as a gang or a
+        queue can spare; asked about everybody, two of them could name different ones, and nobody were left.
+        """
         for tier in self.framework.tiers(hook):
-            chosen: dict[str, Task] | None = None
+            chosen, asked = list(victims), False
             for plugin in tier:
-                if plugin.name == besides:
-                    continue
-                candidates = getattr(plugin, hook)(preemptor, victims)
-                if candidates is None:
-                    continue
-                keys = {task.key for task in candidates}
-                if chosen is None:
-                    chosen = {task.key: task for task in victims if task.key in keys}
-                else:
-                    chosen = {key: task for key, task in chosen.items() if key in keys}
-                if not chosen:
-                    break
-            if chosen:
-                return list(chosen.values())
+                candidates = getattr(plugin, hook)(preemptor, chosen) if chosen and plugin.name != besides else None
+                if candidates is not None:
+                    keys = {task.key for task in candidates}
+                    chosen, asked = [task for task in chosen if task.key in keys], True
+            if asked and chosen:
+                return chosen
         return []

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from baton.engine.objects import Queue, QueueName
-from tests.engine.clusters import Cluster, gang, job, node, queue, spec, whole
+from tests.engine.clusters import Cluster, gang, job, node, queue, running, spec, whole
 
 PROPORTION = """
 actions: "enqueue, allocate, backfill, reclaim"
@@ -135,3 +135,38 @@ def test_presets_ask_the_queues_about_their_victims(preset: str) -> None:
 
     tiers = [{option.name for option in tier} for tier in configured(preset).tiers]
     assert any({"gang", "conformance"} <= tier and tier & {"capacity", "proportion"} for tier in tiers)
+
+
+ONE_TIER = CAPACITY.replace("- plugins:\n  - name: capacity", "  - name: capacity")
+
+
+def test_a_gang_and_its_queue_spare_the_same_pod() -> None:
+    """The queue is one card over, the gang can spare a worker: not the launcher, which comes first."""
+    roles = (("launcher", 1), ("worker", 2))
+    workers = job(
+        "theirs",
+        pods=3,
+        min_member=3,
+        what=CARD,
+        on=["b", "c", "d"],
+        queue="theirs",
+        pod_options={"role": "worker"},
+        min_role_members=roles,
+    )
+    launcher = running("launcher", "a", CARD, group=workers.group.key, role="launcher", created_s=9.0)
+    mine = job("mine", what=CARD, queue="mine")
+    both = [queue("mine", deserved={CARDS: 1}), queue("theirs", deserved={CARDS: 3})]
+    nodes = [node(name, cards=1) for name in "abcd"]
+    (victim,) = Cluster(nodes=nodes, jobs=[workers, mine], pods=[launcher], queues=both, conf=ONE_TIER).run().evicted
+    assert victim != "launcher"
+
+
+def test_where_the_first_pod_that_may_go_does_not_help_another_goes() -> None:
+    """Two cards of one node are wanted; beside the first of their pods is one that nobody may evict."""
+    theirs = job("theirs", pods=2, what=CARD, on=["a", "b"], queue="theirs")
+    firm = running("firm", "a", CARD, preemptable=False)
+    mine = job("mine", what=spec(ask=[whole(2)]), queue="mine")
+    both = [queue("default"), queue("mine", deserved={CARDS: 2}), queue("theirs", deserved={CARDS: 1})]
+    nodes = [node("a", cards=2), node("b", cards=2)]
+    outcome = Cluster(nodes=nodes, jobs=[theirs, mine], pods=[firm], queues=both, conf=ONE_TIER).run()
+    assert outcome.evicted == {"theirs-1"}
