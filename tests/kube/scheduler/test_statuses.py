@@ -1,9 +1,11 @@
 """The phase that a PodGroup shows, from what its pods do, and when it is written."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import pytest
 
 from baton.engine.events import GroupChanged, PodChanged, PodRemoved
 from baton.engine.jobs import Job
@@ -16,7 +18,7 @@ from baton.kube.scheduler.feed import Feed
 from baton.kube.scheduler.metrics import Metrics
 from baton.kube.scheduler.settings import Settings
 from baton.kube.scheduler.statuses import Statuses, phase_of
-from tests.engine.clusters import Cluster, gang, node
+from tests.engine.clusters import Cluster, gang, node, pod
 
 
 def group(*, on: tuple[str, ...] = (), phase: GroupPhase = GroupPhase.INQUEUE) -> tuple[Cluster, Job]:
@@ -55,6 +57,44 @@ def test_what_the_cluster_says_of_a_group_stands() -> None:
     assert phase_of(job) is GroupPhase.PENDING
 
 
+def test_a_gang_that_still_gets_pods_is_not_told_that_some_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    moment = [0.0]
+    monkeypatch.setattr("baton.kube.scheduler.statuses.time", SimpleNamespace(monotonic=lambda: moment[0]))
+    cluster = Cluster(nodes=[node("a")], jobs=[gang("g", pods=1, min_member=3)])
+    client: Any = None
+    feed = Feed(client, ("volcano",), (), lambda: None)
+    feed.groups.put(group_object("g"))
+    heard = Heard()
+    recorder: Any = heard
+    statuses = Statuses(client, feed, cluster.engine, recorder, Settings(), Metrics())
+
+    def look(at_s: float) -> list[str]:
+        moment[0] = at_s
+        statuses.take(cluster.engine.schedule(at_s, explain=True), explained=True)
+        return heard.reasons
+
+    assert look(0.0) == []
+    cluster.apply(PodChanged(pod("g-late", group=GroupKey("team/g"))))
+    assert look(100.0) == []
+    assert look(100.5) == []
+    assert look(101.5) == ["Unschedulable"]
+
+
+class Heard:
+    """Takes events and keeps their reasons."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def record(self, _about: Any, reason: str, _message: str, *, warning: bool = False) -> None:
+        self.reasons.append(reason)
+
+
+def group_object(name: str) -> volcano.PodGroup:
+    metadata = {"name": name, "namespace": "team", "uid": name, "resourceVersion": "1"}
+    return msgspec.convert({"metadata": metadata, "status": {"phase": "Pending"}}, volcano.PodGroup)
+
+
 class Patched:
     """A client that only takes patches of PodGroups."""
 
@@ -86,8 +126,7 @@ async def test_in_a_burst_of_bindings_only_admissions_are_written() -> None:
     client: Any = Patched()
     feed = Feed(client, ("volcano",), (), lambda: None)
     for name in ("runs", "new"):
-        metadata = {"name": name, "namespace": "team", "uid": name, "resourceVersion": "1"}
-        feed.groups.put(msgspec.convert({"metadata": metadata, "status": {"phase": "Pending"}}, volcano.PodGroup))
+        feed.groups.put(group_object(name))
     settings = Settings(status_pause_s=0.01)
     statuses = Statuses(client, feed, cluster.engine, Recorder(client, "test"), settings, Metrics())
     statuses.in_burst = burst = Burst()

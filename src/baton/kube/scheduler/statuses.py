@@ -4,7 +4,7 @@ Written level-triggered: a key is marked, a worker compares what the engine says
 writes only a difference. That a group is admitted goes out at once, because the job controller waits for it; the rest
 is gathered for a moment, and in a burst of bindings, where each write would cost a pod its turn, for longer: a group
 that was admitted, got its pods bound and runs by then is written once. Messages that change their numbers every second
-are not rewritten while their cause stays.
+are not rewritten while their cause stays, and a gang whose pods are still being made is not told that some are missing.
 """
 
 import asyncio
@@ -38,6 +38,8 @@ _GROUP_WORKERS = 32
 fewer requests under way than the others is what all wait for."""
 _BURST_PAUSE_S = 30.0
 """How long a burst of bindings may keep a group's counts and its way from admitted to running from being written."""
+_SETTLED_S = 1.0
+"""A gang that got no new pod for so long is told that it is not complete."""
 UNSCHEDULABLE, SCHEDULED = "Unschedulable", "Scheduled"
 READY_REASON = "tasks in gang are ready to be scheduled"
 
@@ -69,6 +71,8 @@ class Statuses:
         self._told_groups: dict[GroupKey, _Told] = {}
         self._told_pods: dict[PodKey, _Told] = {}
         self._nominated: dict[PodKey, NodeName] = {}
+        self._incomplete: dict[GroupKey, tuple[int, float]] = {}
+        """Gangs that miss pods: how many they have, and since when it is so many."""
         self._moved: dict[GroupKey, float] = {}
         """Groups to be written in a while, and since when they are, the earliest first."""
         self._cycle = 0
@@ -121,13 +125,14 @@ class Statuses:
             if self._told_groups.pop(key, None) is not None:
                 self._groups.add(key)
         self._verdicts = fresh
+        self._incomplete = {key: known for key, known in self._incomplete.items() if key in fresh}
         now = time.monotonic()
         for key, verdict in fresh.items():
             self._metrics.unschedulable(verdict.cause.value)
             if verdict.cause is Cause.PIPELINED:
                 continue
             job = self._engine.state.jobs.get(key)
-            if job is None:
+            if job is None or (verdict.cause is Cause.NOT_VALID and not self._is_settled(job, now)):
                 continue
             message = verdict.paragraph()
             if not job.implicit and self._is_news(self._told_groups, key, verdict.cause, message, now):
@@ -136,6 +141,14 @@ class Statuses:
             for pod in job.pending:
                 if self._is_news(self._told_pods, pod, verdict.cause, message, now):
                     self._pods.add(pod)
+
+    def _is_settled(self, job: Job, now: float) -> bool:
+        """Whether an incomplete gang has stopped growing."""
+        pods, since = self._incomplete.get(job.key, (-1, now))
+        if pods != len(job.tasks):
+            since = now
+        self._incomplete[job.key] = (len(job.tasks), since)
+        return now >= since + _SETTLED_S
 
     def _is_news(self, told: dict[Any, _Told], key: Any, cause: Cause, message: str, now: float) -> bool:
         known = told.get(key)
