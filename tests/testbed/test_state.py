@@ -1,6 +1,7 @@
 """Beds and their names: unique addresses, owners, garbage; and processes found by their mark."""
 
 import os
+import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -92,14 +93,15 @@ def component(bed_id: str, tmp_path: Path, *argv: str, **settings: int) -> Compo
 
 
 def test_processes_are_found_by_their_mark_with_all_their_descendants(tmp_path: Path) -> None:
-    program = component("abc123", tmp_path, "sh", "-c", "sleep 1000 & sleep 1000 & wait")
+    mark = secrets.token_hex(3)
+    program = component(mark, tmp_path, "sh", "-c", "sleep 1000 & sleep 1000 & wait")
     program.start()
     try:
-        assert wait_until(lambda: len(list(marked_processes("abc123"))) == 3, 10)
-        assert list(marked_processes("abc12")) == []
+        assert wait_until(lambda: len(list(marked_processes(mark))) == 3, 60)
+        assert list(marked_processes(mark[:-1])) == []
     finally:
-        kill_processes("abc123")
-    assert list(marked_processes("abc123")) == []
+        kill_processes(mark)
+    assert list(marked_processes(mark)) == []
     assert not program.is_running
 
 
