@@ -47,6 +47,10 @@ def scheduler(
     status_pause: Annotated[float, typer.Option(help="Seconds in which status counts are gathered.")] = 1.0,
     reason_pause: Annotated[float, typer.Option(help="Seconds before a message with new numbers is rewritten.")] = 30.0,
     volume_limit: Annotated[float, typer.Option(help="Seconds a pod waits for a volume to be provisioned.")] = 120.0,
+    cycle_limit: Annotated[
+        float | None,
+        typer.Option(help="Seconds until a cycle ends; the next one goes on. [default: a quarter of --lease-duration]"),
+    ] = None,
     cycle_warning: Annotated[float, typer.Option(help="A cycle longer than this many seconds is logged.")] = 5.0,
     qps: Annotated[float, typer.Option(help="Requests per second to the API server; 0: no limit.")] = 0.0,
     burst: Annotated[int, typer.Option(help="Requests at once before --qps counts.")] = 500,
@@ -83,6 +87,7 @@ def scheduler(
         window_s=window,
         period_s=period,
         explain_s=explain,
+        cycle_limit_s=lease_duration / 4 if cycle_limit is None else cycle_limit,
         cycle_warning_s=cycle_warning,
         parallel_binds=parallel_binds,
         bind_limit_s=bind_limit,
@@ -104,6 +109,12 @@ def scheduler(
     if leader_elect:
         if lease_duration < 3:
             raise UsageError(f"--lease-duration is {lease_duration:g}, expected at least 3 seconds")
+        if settings.cycle_limit_s >= lease_duration * 2 / 3:
+            raise UsageError(
+                f"--cycle-limit is {settings.cycle_limit_s:g}, expected less than two thirds of --lease-duration,"
+                f" {lease_duration:g}:"
+                " a leader that does not renew in that time stops leading"
+            )
         namespace, slash, name = lease.partition("/")
         if not (slash and namespace and name):
             raise UsageError(f"--lease is {lease!r}, expected namespace/name")

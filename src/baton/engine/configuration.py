@@ -45,6 +45,9 @@ HIERARCHY_FLAG = "enableHierarchy"
 KNOWN_ELSEWHERE = ("gangpreempt", "gangreclaim")
 TOP_KEYS = ("actions", "tiers", "configurations", "metrics")
 
+_SHOWN = 60
+"""Characters of a wrong value that a sentence shows."""
+
 Catalogue = Mapping[str, type[Plugin[Any]]]
 
 
@@ -94,7 +97,7 @@ class _Reader:
 
     def read(self, document: object) -> Configuration:
         if not isinstance(document, dict):
-            raise ConfigurationError([f"{self.where} must be a mapping with actions and tiers, not {_kind(document)}"])
+            raise ConfigurationError([f"{self.where} is {_shown(document)}: expected a mapping with actions and tiers"])
         for key in document:
             if key not in TOP_KEYS:
                 self.warnings.append(f"{self.where}: {key} is not known and ignored{_meant(str(key), TOP_KEYS)}")
@@ -103,7 +106,9 @@ class _Reader:
         action_arguments = self._action_arguments(document.get("configurations") or [])
         metrics = document.get("metrics") or {}
         if not isinstance(metrics, dict):
-            self.problems.append(f"metrics must be a mapping, not {_kind(metrics)}")
+            self.problems.append(
+                f"metrics is {_shown(metrics)}: expected a mapping such as {{type: prometheus, address: URL}}"
+            )
             metrics = {}
         self._conflicts(tiers)
         if self.problems:
@@ -118,7 +123,7 @@ class _Reader:
 
     def _actions(self, value: object) -> tuple[str, ...]:
         if not isinstance(value, str) or not value.strip():
-            self.problems.append(f'actions must be a text such as "enqueue, allocate, backfill", not {value!r}')
+            self.problems.append(f'actions is {_shown(value)}: expected a text such as "enqueue, allocate, backfill"')
             return ()
         names = [name.strip() for name in value.strip().strip('"').split(",")]
         known = []
@@ -136,7 +141,7 @@ class _Reader:
 
     def _tiers(self, value: object) -> tuple[tuple[PluginOption, ...], ...]:
         if not isinstance(value, list):
-            self.problems.append(f"tiers must be a list, not {_kind(value)}")
+            self.problems.append(f"tiers is {_shown(value)}: expected a list, each with `plugins:`")
             return ()
         tiers = []
         seen: dict[str, str] = {}
@@ -144,7 +149,7 @@ class _Reader:
             path = f"tiers[{place}]"
             plugins = tier.get("plugins") if isinstance(tier, dict) else None
             if not isinstance(plugins, list):
-                self.problems.append(f"{path}.plugins must be a list of plugins, not {_kind(plugins)}")
+                self.problems.append(f"{path}.plugins is {_shown(plugins)}: expected a list such as `- name: gang`")
                 continue
             options = [self._plugin(f"{path}.plugins[{at}]", plugin, seen) for at, plugin in enumerate(plugins)]
             tiers.append(tuple(option for option in options if option is not None))
@@ -152,7 +157,7 @@ class _Reader:
 
     def _plugin(self, path: str, value: object, seen: dict[str, str]) -> PluginOption | None:
         if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-            self.problems.append(f"{path}.name must be the name of a plugin, not {value!r}")
+            self.problems.append(f"{path} is {_shown(value)}: expected the name of a plugin, as in `- name: gang`")
             return None
         name = value["name"]
         plugin = self.catalogue.get(name)
@@ -176,7 +181,7 @@ class _Reader:
             try:
                 flags[key] = msgspec.convert(given, bool, strict=False)
             except msgspec.ValidationError:
-                self.problems.append(f"{path}.{key} must be true or false, not {given!r}")
+                self.problems.append(f"{path}.{key} is {_shown(given)}: expected true or false")
         arguments = self._arguments(f"{path}.arguments", plugin, value.get("arguments") or {})
         if arguments is None:
             return None
@@ -184,7 +189,7 @@ class _Reader:
 
     def _arguments(self, path: str, plugin: type[Plugin[Any]], given: object) -> msgspec.Struct | None:
         if not isinstance(given, dict):
-            self.problems.append(f"{path} must be a mapping, not {_kind(given)}")
+            self.problems.append(f"{path} is {_shown(given)}: expected a mapping of arguments to values")
             return None
         fields = {field.encode_name: field for field in msgspec.structs.fields(plugin.arguments_type)}
         families = plugin.argument_prefixes
@@ -225,20 +230,24 @@ class _Reader:
 
     def _action_arguments(self, value: object) -> dict[str, dict[str, Any]]:
         if not isinstance(value, list):
-            self.problems.append(f"configurations must be a list, not {_kind(value)}")
+            self.problems.append(f"configurations is {_shown(value)}: expected a list, each with the name of an action")
             return {}
         result: dict[str, dict[str, Any]] = {}
         for place, item in enumerate(value):
             path = f"configurations[{place}]"
             if not isinstance(item, dict) or not isinstance(item.get("name"), str):
-                self.problems.append(f"{path}.name must be the name of an action")
+                self.problems.append(
+                    f"{path} is {_shown(item)}: expected the name of an action, as in `- name: preempt`"
+                )
                 continue
             name = item["name"]
             if name not in self.actions and name not in KNOWN_ELSEWHERE:
                 self.warnings.append(f"{self.where}: {path}.name {name!r} is not an action{_meant(name, self.actions)}")
             arguments = item.get("arguments") or {}
             if not isinstance(arguments, dict):
-                self.problems.append(f"{path}.arguments must be a mapping, not {_kind(arguments)}")
+                self.problems.append(
+                    f"{path}.arguments is {_shown(arguments)}: expected a mapping of arguments to values"
+                )
                 continue
             result[name] = arguments
         return result
@@ -255,8 +264,10 @@ class _Reader:
             self.problems.append("tiers: proportion and capacity both say what a queue deserves; keep one of them")
 
 
-def _kind(value: object) -> str:
-    return "nothing" if value is None else f"a {type(value).__name__}"
+def _shown(value: object) -> str:
+    """A value as a person wrote it, cut where it is long."""
+    text = "empty" if value is None else repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _meant(name: str, known: Iterable[str]) -> str:

@@ -27,6 +27,7 @@ from baton.engine.plugins import BUILT_IN
 from baton.engine.session import Session
 from baton.engine.signatures import SignatureCache
 from baton.engine.state import ClusterState
+from baton.engine.turns import OutOfTime, Turns
 from baton.engine.verdicts import Cause, Verdict
 from baton.errors import BatonError
 
@@ -48,23 +49,34 @@ class Engine:
         self.framework = Framework(configuration, catalogue)
         self._ports = ports
         self._cache = SignatureCache(self.state)
+        self._turns = Turns()
 
     def configure(self, configuration: Configuration) -> None:
         """Go on with another configuration; the state stays."""
         self.framework = Framework(configuration, self._catalogue)
         self._cache = SignatureCache(self.state)
+        self._turns = Turns()
 
     def apply(self, events: Iterable[Event]) -> None:
         self.state.apply(events)
 
-    def schedule(self, now_s: float, *, explain: bool = True) -> Plan:
-        """Run the configured actions once. Without `explain` the plan has no verdicts, which saves time."""
-        session = self.session(now_s)
+    def schedule(self, now_s: float, *, explain: bool = True, out_of_time: OutOfTime | None = None) -> Plan:
+        """Run the configured actions once. Without `explain` the plan has no verdicts, which saves time.
+
+        `out_of_time` is asked between jobs; when it says so the plan is what was decided until then (see `turns`).
+        """
+        turns = self._turns
+        turns.start_cycle(out_of_time)
+        session = Session(self.state, self.framework, self._cache, now_s, self._ports, turns)
         for action in self.framework.configuration.actions:
+            turns.start_action(action)
             ACTIONS[action](session)
-        verdicts = self._verdicts(session) if explain else ()
+            if turns.cut:
+                break
+        verdicts = self._verdicts(session) if explain and not turns.cut else ()
         update_phases(session)
         session.close()
+        turns.end_cycle(session.blocked, session.placeable)
         return Plan(
             now_s=now_s,
             bindings=tuple(session.bindings),
@@ -72,6 +84,7 @@ class Engine:
             nominations=tuple(session.nominations),
             phases=tuple(session.phases.values()),
             verdicts=verdicts,
+            cut=turns.cut,
         )
 
     def explain(self, key: PodKey | GroupKey, now_s: float) -> Verdict:

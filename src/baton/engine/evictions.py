@@ -79,11 +79,12 @@ class Failures:
 
 
 def starving_jobs(session: Session) -> list[Job]:
-    """Jobs that may ask others to go, in order."""
+    """Jobs that may ask others to go, in order; one that is held back behind another may not even take what is free."""
     starving = [
         job
         for job in session.state.active.values()
         if job.queue is not None
+        and session.blocked.get(job.key, (None, None))[0] is not Cause.HELD_BACK
         and job.phase is not GroupPhase.PENDING
         and job.pending
         and session.job_valid(job) is None

@@ -13,8 +13,8 @@ UNSCHEDULABLE = (Cause.NODES, Cause.QUEUE_SHARE)
 
 
 def update_phases(session: Session) -> None:
-    """For the jobs that the cycle touched or that wait."""
-    keys = {*session.state.active, *session.touched}
+    """For the jobs that the cycle touched or that wait; of those that had no turn yet nothing is known."""
+    keys = session.touched if session.turns.cut else {*session.state.active, *session.touched}
     for key in sorted(keys):
         job = session.state.jobs.get(key)
         if job is not None and not job.implicit:

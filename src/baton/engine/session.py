@@ -31,6 +31,7 @@ from baton.engine.room import allowed_positions, room_checks
 from baton.engine.signatures import NEVER, Key, Signature, SignatureCache
 from baton.engine.state import ClusterState
 from baton.engine.statement import Statement
+from baton.engine.turns import Turns
 from baton.engine.verdicts import Cause
 
 EVICTABLE = frozenset({Status.BOUND, Status.RUNNING})
@@ -54,6 +55,7 @@ class Session:
         cache: SignatureCache,
         now_s: float,
         ports: Mapping[str, Any] | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.state = state
         self.framework = framework
@@ -67,14 +69,14 @@ class Session:
         self.phases: dict[GroupKey, PhaseChange] = {}
         self.promised: list[Task] = []
         self.unbound: list[Task] = []
-        self.placeable: dict[GroupKey, int] = {}
-        """How many tasks of a blocked job found a place before one did not."""
+        self.turns = turns or Turns()
+        self.blocked, self.placeable = self.turns.found_before(state)
+        """Why an action left a job waiting, for the explanation: a word of `Cause`, and the task that was stuck; and
+        how many tasks of a blocked job found a place before one did not."""
         self.touched: set[GroupKey] = set()
         """Jobs with a binding in this session."""
         self.evicting: dict[PodKey, Task] = {}
         """Victims of this session, committed or about to be."""
-        self.blocked: dict[GroupKey, tuple[Cause, Task | None]] = {}
-        """Why an action left a job waiting, for the explanation: a word of `Cause`, and the task that was stuck."""
         self._evictable: dict[QueueName, dict[int, list[Task]]] | None = None
         state.settle()
         for plugin in framework.plugins:

@@ -83,6 +83,7 @@ class Field:
         self.bed = bed
         self.namespace = namespace
         self.nodes: list[str] = []
+        self.classes: list[str] = []
 
     def add_nodes(
         self, count: int, resources: dict[str, Any] | None = None, *, annotations: dict[str, str] | None = None
@@ -125,6 +126,13 @@ class Field:
         }
         self.bed.create_when_accepted(f"{SCHEDULING}/namespaces/{self.namespace}/podgroups", body, 90)
         return name
+
+    def priority_class(self, name: str, value: int) -> str:
+        """A class of this field's own, which goes with it."""
+        full = f"{name}-{self.namespace}"
+        self.bed.api.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": full}, "value": value})
+        self.classes.append(full)
+        return full
 
     def gang(
         self, name: str, size: int, *, minimum: int | None = None, queue: str = "default", **pod: Any
@@ -195,6 +203,8 @@ class Field:
     def remove(self) -> None:
         for name in self.nodes:
             self.bed.api.delete(f"/api/v1/nodes/{name}")
+        for name in self.classes:
+            self.bed.api.delete(f"/apis/scheduling.k8s.io/v1/priorityclasses/{name}")
 
 
 @pytest.fixture

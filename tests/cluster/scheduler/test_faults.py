@@ -85,8 +85,10 @@ def check(ground: Field, pods: list[str]) -> None:
 def test_a_scheduler_killed_in_the_middle_of_gangs(
     bed: Bed, ground: Field, start: Callable[..., SchedulerProcess], tmp_path: Path
 ) -> None:
-    """After one bind, after two, and so on; the next life finishes what it finds."""
-    add_gpu_nodes(ground, KILLS * GANG)
+    """After one bind, after two, and so on; the next life finishes what it finds before all else, even before pods of a
+    higher priority that came while nobody was there."""
+    add_gpu_nodes(ground, KILLS * (GANG + 1))
+    urgent = ground.priority_class("urgent", 1000)
     pods: list[str] = []
     with Storm(bed.kubeconfig, tmp_path, raging=False) as wire:
         process = start(*ALONE, "--parallel-binds=1", kubeconfig=wire.kubeconfig)
@@ -98,11 +100,16 @@ def test_a_scheduler_killed_in_the_middle_of_gangs(
             process.kill()
             assert len(ground.bound().keys() & set(members)) == bound
             wire.let_go()
+            members.append(ground.pod(f"urgent-{number}", limits=SHARE, priorityClassName=urgent))
             process.start()
             process.wait_ready()
             ground.wait_bound(members)
             pods += members
     check(ground, pods)
+    at = {record["objectRef"]["name"]: record["requestReceivedTimestamp"] for record in ground.binds()}
+    for number in range(KILLS):
+        finished = max(at[f"gang-{number}-{member}"] for member in range(GANG))
+        assert finished < at[f"urgent-{number}"], f"gang-{number} was in parts while another pod was placed"
 
 
 def test_two_replicas_and_the_death_of_the_one_that_leads(

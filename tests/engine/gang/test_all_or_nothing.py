@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 
 from baton.engine.events import PodChanged
-from tests.engine.clusters import Cluster, gang, job, node, spec, whole
+from tests.engine.clusters import Cluster, gang, job, node, queue, spec, whole
 
 
 def test_a_gang_that_fits_starts_whole() -> None:
@@ -69,3 +69,12 @@ def test_a_jobs_surplus_does_not_wait_for_pods_that_never_come() -> None:
     cluster = Cluster(nodes=[node("a", cpu=6)], jobs=[job("elastic", pods=6, created_s=100.0), empty])
     assert len(cluster.run(100.0).placed) == 1
     assert len(cluster.run(103.0).placed) == 5
+
+
+def test_a_gang_in_parts_goes_before_more_important_jobs_and_other_queues() -> None:
+    urgent = gang("urgent", pods=1, what=spec(ask=[whole()]), priority=9, queue="first", created_s=0)
+    parts = gang("parts", pods=3, on=["a", "a"], what=spec(ask=[whole()]), queue="second", created_s=1)
+    queues = [queue("first", weight=9), queue("second", weight=1)]
+    for conf in ("simple", "multi-tenant"):
+        outcome = Cluster(nodes=[node("a", cards=3)], jobs=[urgent, parts], queues=queues, conf=conf).run()
+        assert set(outcome.placed) == {"parts-2"}

@@ -4,6 +4,9 @@ After every job the order of queues and jobs is looked at again, because shares 
 going with its surplus tasks only while it is still the first in order. Cycles follow events closely, so the first of
 several jobs that were submitted together is often complete before the pods of the next exist: a young job's surplus
 waits while such pods are on their way, else one job would have all and the others none.
+
+Gangs in parts go before everybody, whatever their queue and priority: a scheduler that died between two bindings had
+decided for them, and what they hold is of use to nobody until they are whole.
 """
 
 import heapq
@@ -141,6 +144,7 @@ def allocate(session: Session) -> None:
             if job.phase is GroupPhase.PENDING:
                 session.set_phase(job, GroupPhase.INQUEUE)
     lanes: dict[str, _Lane] = {}
+    in_parts: list[Job] = []
     unfit = Unfit(session)
     newcomers = _Newcomers(session)
     for job in list(session.state.active.values()):
@@ -153,16 +157,22 @@ def allocate(session: Session) -> None:
             session.blocked.setdefault(job.key, (reason, None))
             continue
         assert job.queue is not None
-        if newcomers.hold_back(job) or unfit.pass_over(job, job.queue):
+        if newcomers.hold_back(job) or unfit.pass_over(job, job.queue) or _had_turn(session, job, job.queue):
             continue
         lane = lanes.get(job.queue.name)
         if lane is None:
             lane = lanes[job.queue.name] = _Lane(session, job.queue)
-        lane.add(job)
+        if job.ready and not session.job_ready(job):
+            in_parts.append(job)
+        else:
+            lane.add(job)
     session.nominees.hold()
-    order = [(session.queue_key(lane.queue), name) for name, lane in lanes.items()]
+    for job in sorted(in_parts, key=session.job_key):
+        if _turn(session, lanes[job.group.queue], job, newcomers):
+            lanes[job.group.queue].add(job)
+    order = [(session.queue_key(lane.queue), name) for name, lane in lanes.items() if lane]
     heapq.heapify(order)
-    while order:
+    while order and not session.turns.time_is_up():
         _, name = heapq.heappop(order)
         lane = lanes[name]
         if session.overused(lane.queue):
@@ -170,15 +180,7 @@ def allocate(session: Session) -> None:
             continue
         job = lane.pop()
         while True:
-            if session.may_start(job) is not None:
-                session.blocked[job.key] = (Cause.HELD_BACK, None)
-                again = False
-            else:
-                session.nominees.make_way(job)
-                again = _allocate_job(session, lane.queue, job, lane.waiting(job)) and not newcomers.hold_back(job)
-                session.nominees.hold()
-            if not again and lane.strict and job.pending and not job.is_ready():
-                lane.hold_back()
+            again = _turn(session, lane, job, newcomers)
             ahead = again and lane.leads(job) and (not order or session.queue_key(lane.queue) <= order[0][0])
             if not ahead or session.overused(lane.queue):
                 break
@@ -186,6 +188,32 @@ def allocate(session: Session) -> None:
             lane.add(job)
         if lane:
             heapq.heappush(order, (session.queue_key(lane.queue), name))
+
+
+def _turn(session: Session, lane: _Lane, job: Job, newcomers: _Newcomers) -> bool:
+    """Try a job once; true when its gang stands and it has more to place."""
+    if session.may_start(job) is not None:
+        session.blocked[job.key] = (Cause.HELD_BACK, None)
+        again = False
+    else:
+        session.nominees.make_way(job)
+        again = _allocate_job(session, lane.queue, job, lane.waiting(job)) and not newcomers.hold_back(job)
+        session.nominees.hold()
+    if not again and lane.strict and job.pending and not job.is_ready():
+        lane.hold_back()
+    session.turns.looked_at(job, more=again)
+    return again
+
+
+def _had_turn(session: Session, job: Job, queue: QueueShare) -> bool:
+    """Whether an earlier cycle of the round has looked at the job, and nothing that comes after depends on it.
+
+    Looked at again are jobs for which others are held back, and those whose promised room is to be held.
+    """
+    if not session.turns.had(job):
+        return False
+    promised = session.blocked.get(job.key, (None, None))[0] is Cause.PIPELINED
+    return not (promised or queue.queue.dequeue_strategy == STRICT or session.minds_blocked(job))
 
 
 def _not_now(session: Session, job: Job) -> Cause | None:

@@ -8,7 +8,7 @@ from baton.engine.verdicts import Cause
 
 def backfill(session: Session) -> None:
     jobs = [job for job in session.state.active.values() if job.best_effort_pending and job.queue is not None]
-    for job in sorted(jobs, key=session.job_key):
+    for job in session.turns.remaining(sorted(jobs, key=session.job_key)):
         if job.phase is GroupPhase.PENDING or session.job_valid(job) is not None:
             continue
         tasks = [task for task in job.pending.values() if task.needs.best_effort]

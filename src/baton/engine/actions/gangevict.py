@@ -27,7 +27,7 @@ def gangpreempt(session: Session) -> None:
     def spare(preemptor: Task, victims: Sequence[Task]) -> list[Task]:
         return surplus(session.preemptable(preemptor, victims), last_ones=False)
 
-    for job in starving_jobs(session):
+    for job in session.turns.remaining(starving_jobs(session)):
         if failures.knows(job) or between_jobs(session, job, spare):
             continue
         assert job.queue is not None

@@ -18,11 +18,11 @@ from baton.engine.session import Session
 
 def preempt(session: Session) -> None:
     failures = Failures(session)
-    for job in starving_jobs(session):
+    for job in session.turns.remaining(starving_jobs(session)):
         if not failures.knows(job) and not between_jobs(session, job):
             failures.add(job)
     waiting = [job for job in session.state.active.values() if job.pending and job.ready and job.queue is not None]
-    for job in sorted(waiting, key=session.job_key):
+    for job in session.turns.remaining(sorted(waiting, key=session.job_key), "inside"):
         _inside_job(session, job)
 
 

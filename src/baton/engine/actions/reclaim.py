@@ -30,7 +30,7 @@ def reclaim_with(session: Session, reclaim_one: Callable[[Session, Job, QueueSha
     queues = [session.state.queues[name] for name in session.state.queues if name in by_queue]
     failures = Failures(session)
     for queue in sorted(queues, key=session.queue_key):
-        for job in by_queue[queue.name]:
+        for job in session.turns.remaining(by_queue[queue.name]):
             if session.overused(queue):
                 break
             if not failures.knows(job) and not reclaim_one(session, job, queue):

@@ -2,7 +2,8 @@
 
 Everything is rebuilt from the API server when it starts; nothing is kept between two lives. A cycle starts on events,
 after a short window in which more may come, and not before the last one has been paid for: where a cycle is long,
-because thousands of jobs wait, the next one starts no sooner than that time again.
+because thousands of jobs wait, the next one starts no sooner than that time again; one that takes too long ends
+between two jobs, and the next one goes on from there.
 """
 
 import asyncio
@@ -146,14 +147,19 @@ class Scheduler:
             self._explained = True
             return time.monotonic() - began
         explain = began - self._explained_at >= self._explain_pause_s()
-        plan = self.engine.schedule(self._now_s(), explain=explain)
+        ends_at = began + self._settings.cycle_limit_s
+        plan = self.engine.schedule(self._now_s(), explain=explain, out_of_time=lambda: time.monotonic() >= ends_at)
+        if plan.cut:
+            # Why jobs wait is known when all of them had their turn.
+            explain = False
+            self._woken.set()
         self._carry_out(plan, explained=explain)
         took_s = time.monotonic() - began
         self._explained = explain
         if explain:
             self._explained_at, self._explaining_took_s = began, took_s
         slow = took_s > self._settings.cycle_warning_s
-        self._metrics.cycle(took_s, slow=slow)
+        self._metrics.cycle(took_s, slow=slow, cut=plan.cut)
         if slow:
             _LOG.warning("slow cycle", took_s=round(took_s, 2), bindings=len(plan.bindings))
         return took_s

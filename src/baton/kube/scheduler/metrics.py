@@ -59,6 +59,11 @@ class Metrics:
         self._slow = Counter(
             "baton_scheduler_slow_cycles", "Cycles longer than the warning limit.", registry=self.registry
         )
+        self._cut = Counter(
+            "baton_scheduler_cut_cycles",
+            "Cycles that ended at their time limit before every job had its turn.",
+            registry=self.registry,
+        )
         self._seen: dict[PodKey, float] = {}
         self._recent: deque[float] = deque(maxlen=100_000)
         self.registry.register(_Rates(self))
@@ -95,10 +100,12 @@ class Metrics:
     def unschedulable(self, cause: str) -> None:
         self._attempts.labels("unschedulable", cause).inc()
 
-    def cycle(self, took_s: float, *, slow: bool) -> None:
+    def cycle(self, took_s: float, *, slow: bool, cut: bool) -> None:
         self._cycle.observe(took_s)
         if slow:
             self._slow.inc()
+        if cut:
+            self._cut.inc()
 
     def eviction(self, action: str, result: str) -> None:
         self._evictions.labels(action, result).inc()

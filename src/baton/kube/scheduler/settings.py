@@ -1,5 +1,7 @@
 """The scheduler's settings, each with its unit, default and reason; `baton scheduler` has an option for each."""
 
+import math
+
 import msgspec
 
 from baton.errors import UsageError
@@ -18,8 +20,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """A cycle at least this often while anything waits: deadlines and hours of the day make no events."""
     explain_s: float = 1.0
     """Why jobs wait is worked out, and written, at most this often."""
+    cycle_limit_s: float = 3.75
+    """A cycle ends after this long, between two jobs, and the next one goes on with those that had no turn. Meanwhile
+    what is decided is bound, events are taken in, and the lease is renewed."""
     cycle_warning_s: float = 5.0
-    """A cycle that takes longer is logged and counted. Cycles are never cut short: half a plan could split a gang."""
+    """A cycle that takes longer even so, because of a single large job, is logged and counted."""
     parallel_binds: int = 32
     """Bind requests on their way at once. More than about 30 only queue up in the API server."""
     bind_limit_s: float = 30.0
@@ -54,17 +59,31 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if not self.scheduler_names or not all(self.scheduler_names):
             raise UsageError("--scheduler-name is empty, expected at least one name such as volcano")
         for name in ("window_s", "qps"):
-            if getattr(self, name) < 0:
+            if not 0 <= getattr(self, name) < math.inf:
                 raise UsageError(f"--{_option(name)} is {getattr(self, name)}, expected zero or more")
         positive = (
-            *("period_s", "explain_s", "bind_limit_s", "request_limit_s", "retry_first_s", "retry_longest_s"),
-            *("evict_retry_s", "status_pause_s", "volume_limit_s", "parallel_binds", "burst", "event_qps"),
+            *(
+                "period_s",
+                "explain_s",
+                "cycle_limit_s",
+                "cycle_warning_s",
+                "bind_limit_s",
+                "request_limit_s",
+                "retry_first_s",
+                "retry_longest_s",
+            ),
+            *("evict_retry_s", "status_pause_s", "reason_pause_s", "volume_limit_s"),
+            *("parallel_binds", "burst", "event_qps"),
         )
         for name in positive:
-            if getattr(self, name) <= 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise UsageError(f"--{_option(name)} is {getattr(self, name)}, expected more than zero")
+        if self.retry_longest_s < self.retry_first_s:
+            raise UsageError(
+                f"--retry-longest is {self.retry_longest_s}, expected at least --retry-first, {self.retry_first_s}"
+            )
         for name in ("memory_overcommit", "share_overcommit"):
-            if getattr(self, name) < 1:
+            if not 1 <= getattr(self, name) < math.inf:
                 raise UsageError(f"--{_option(name)} is {getattr(self, name)}, expected 1 or more")
 
 

@@ -1,0 +1,111 @@
+"""A cycle that ends early: never inside a gang, never for ever at the cost of those who are late in the order."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baton.engine.events import GroupChanged, PodChanged
+from tests.engine.clusters import Cluster, JobLiteral, Outcome, gang, job, node, queue, spec
+
+CONF = """
+actions: "enqueue, allocate, backfill, preempt, reclaim"
+tiers:
+- plugins: [{name: priority}, {name: gang}, {name: conformance}]
+- plugins: [{name: predicates}, {name: nodeorder}]
+"""
+
+
+def after(turns: int) -> Callable[[], bool]:
+    """Time is up after so many looks at the clock; the engine looks before each turn but the first."""
+    left = turns - 1
+
+    def out_of_time() -> bool:
+        nonlocal left
+        left -= 1
+        return left < 0
+
+    return out_of_time
+
+
+def cycles(cluster: Cluster, turns: int, limit: int = 200) -> list[Outcome]:
+    """The cycles of one round in which each has time for so many turns."""
+    found = []
+    for number in range(limit):
+        found.append(Outcome(cluster.engine.schedule(float(number), out_of_time=after(turns))))
+        if not found[-1].plan.cut:
+            return found
+    raise AssertionError("the round has no end")
+
+
+def literals(drawn: list[tuple[int, int, int, int]]) -> list[JobLiteral]:
+    return [
+        job(
+            f"j{at}",
+            pods=max(pods, least),
+            min_member=least,
+            what=spec(cpu=cpu),
+            priority=priority,
+            created_s=float(at),
+        )
+        for at, (pods, least, cpu, priority) in enumerate(drawn)
+    ]
+
+
+jobs_strategy = st.lists(
+    st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 9), st.integers(0, 2)), min_size=1, max_size=10
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(drawn=jobs_strategy, turns=st.integers(1, 4))
+def test_a_round_of_short_cycles_decides_what_one_long_cycle_does(
+    drawn: list[tuple[int, int, int, int]], turns: int
+) -> None:
+    nodes = [node(f"n{at}", cpu=8) for at in range(3)]
+    long = Cluster(nodes=nodes, jobs=literals(drawn), conf=CONF).run()
+    short = cycles(Cluster(nodes=nodes, jobs=literals(drawn), conf=CONF), turns)
+    assert {pod: where for each in short for pod, where in each.placed.items()} == long.placed
+    assert short[-1].verdicts.keys() == long.verdicts.keys(), "at its end everybody has been told why he waits"
+    started: Counter[str] = Counter()
+    for each in short:
+        started.update(name.rpartition("-")[0] for name in each.placed)
+        for literal in literals(drawn):
+            count = started[literal.group.key.removeprefix("team/")]
+            assert count == 0 or count >= literal.group.min_member, "no cycle ends inside a gang"
+
+
+def test_jobs_that_cannot_be_placed_do_not_keep_later_ones_from_their_turn() -> None:
+    stuck = [gang(f"stuck{at}", pods=2, what=spec(cpu=5 + at % 3), priority=9, created_s=float(at)) for at in range(6)]
+    small = job("small", pods=1, what=spec(cpu=1), created_s=99.0)
+    cluster = Cluster(nodes=[node("n", cpu=8)], jobs=[*stuck, small], conf=CONF)
+    placed = [name for each in cycles(cluster, 1) for name in each.placed]
+    assert placed == ["small-0"]
+
+
+def test_a_job_that_comes_meanwhile_has_its_turn_in_its_order() -> None:
+    waiting = [gang(f"stuck{at}", pods=2, what=spec(cpu=5 + at % 3), created_s=float(at)) for at in range(4)]
+    late = job("late", pods=1, what=spec(cpu=6), created_s=99.0)
+    cluster = Cluster(nodes=[node("n", cpu=8)], jobs=[*waiting, late], conf=CONF)
+    assert cluster.engine.schedule(0.0, out_of_time=after(1)).cut
+    urgent = job("urgent", pods=1, what=spec(cpu=6), priority=9)
+    cluster.apply(GroupChanged(urgent.group), *(PodChanged(pod) for pod in urgent.pods))
+    assert Outcome(cluster.engine.schedule(1.0, out_of_time=after(1))).placed == {"urgent-0": "n"}
+
+
+def test_nothing_passes_the_head_of_a_strict_queue_in_a_later_cycle() -> None:
+    first = gang("first", pods=2, what=spec(cpu=5), queue="strict", created_s=0.0)
+    others = [job(f"o{at}", pods=1, what=spec(cpu=1), queue="strict", created_s=1.0 + at) for at in range(3)]
+    free = [gang(f"f{at}", pods=2, what=spec(cpu=5), created_s=float(at)) for at in range(3)]
+    queues = [queue("default"), queue("strict", dequeue_strategy="fifo")]
+    cluster = Cluster(nodes=[node("n", cpu=8)], jobs=[first, *others, *free], queues=queues, conf=CONF)
+    assert [each.placed for each in cycles(cluster, 1) if each.placed] == []
+
+
+def test_the_clock_is_not_asked_before_anything_was_done() -> None:
+    """However slow the machine, each cycle brings the round on."""
+    cluster = Cluster(nodes=[node("n", cpu=8)], jobs=[job("one", pods=1), job("two", pods=1)], conf=CONF)
+    plan = cluster.engine.schedule(0.0, out_of_time=lambda: True)
+    assert plan.cut
+    assert len(plan.bindings) == 1
