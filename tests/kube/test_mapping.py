@@ -225,8 +225,10 @@ def test_group_role_queue_and_phase_are_found() -> None:
 
 
 def test_a_pod_that_says_its_gangs_size_waits_for_the_group() -> None:
-    assert expects_group(pod(annotations={"scheduling.volcano.sh/group-min-member": "3"}))
-    assert not expects_group(pod())
+    size = {"scheduling.volcano.sh/group-min-member": "3"}
+    assert expects_group(pod(annotations=size).metadata)
+    assert not expects_group(pod(annotations={**size, "scheduling.k8s.io/group-name": "g"}).metadata)
+    assert not expects_group(pod().metadata)
 
 
 def test_groups_and_queues_are_translated() -> None:

@@ -15,6 +15,7 @@ from baton.kube.client import Client
 from baton.kube.kubeconfig import Access
 from baton.kube.scheduler.feed import Feed
 from baton.kube.store import Key
+from baton.kube.workloads import Workload
 
 
 class World:
@@ -48,6 +49,18 @@ class World:
         body = {"metadata": metadata, "spec": {"schedulerName": "volcano", "containers": containers, **spec}}
         self.feed.pods.put(self.made(core.Pod, {**body, "status": {"phase": phase}}))
 
+    def owned(self, name: str, owner: str, **annotations: str) -> None:
+        """A pod of a ReplicaSet."""
+        reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": owner, "controller": True}
+        metadata = {"name": name, "namespace": "team", "ownerReferences": [reference], "annotations": annotations}
+        containers = [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]
+        body = {"metadata": metadata, "spec": {"schedulerName": "volcano", "containers": containers}}
+        self.feed.pods.put(self.made(core.Pod, body))
+
+    def replica_set(self, name: str, uid: str = "", **annotations: str) -> None:
+        metadata = {"name": name, "namespace": "team", "uid": uid or name, "annotations": annotations}
+        self.feed.owners["apps/v1", "ReplicaSet"].put(self.made(Workload, {"metadata": metadata}))
+
     def group(self, name: str, minimum: int, **spec: Any) -> None:
         body = {"metadata": {"name": name, "namespace": "team"}, "spec": {"minMember": minimum, **spec}}
         self.feed.groups.put(self.made(volcano.PodGroup, body))
@@ -70,6 +83,48 @@ def test_a_pod_that_names_a_group_waits_for_it(world: World) -> None:
     assert world.plan() == set()
     world.group("g", 2)
     assert world.plan() == {"a", "b"}
+
+
+SIZE = {"scheduling.volcano.sh/group-min-member": "2"}
+
+
+def test_a_pod_waits_until_its_owner_is_known(world: World) -> None:
+    world.owned("a", "web")
+    assert world.plan() == set()
+    assert world.feed.waits_for_group(next(iter(world.feed.pods))) == "its ReplicaSet web is not known yet"
+    world.replica_set("web", uid="one-before")
+    assert world.plan() == set()
+    world.replica_set("web")
+    assert world.plan() == {"a"}
+
+
+def test_a_pod_whose_owner_asks_for_a_gang_waits_for_the_group(world: World) -> None:
+    world.replica_set("web", **SIZE)
+    world.owned("a", "web")
+    world.owned("b", "web")
+    assert world.plan() == set()
+    world.group("g", 2)
+    world.owned("a", "web", **{"scheduling.k8s.io/group-name": "g"})
+    assert world.plan() == set()
+    world.owned("b", "web", **{"scheduling.k8s.io/group-name": "g"})
+    assert world.plan() == {"a", "b"}
+
+
+def test_an_owner_that_no_longer_asks_for_a_gang_frees_its_pods(world: World) -> None:
+    world.replica_set("web", **SIZE)
+    world.owned("a", "web")
+    assert world.plan() == set()
+    world.replica_set("web")
+    assert world.plan() == {"a"}
+
+
+def test_what_else_changes_of_an_owner_wakes_nobody(world: World) -> None:
+    world.replica_set("web", **SIZE)
+    world.owned("a", "web")
+    world.plan()
+    woken = world.woken
+    world.replica_set("web", note="new", **SIZE)
+    assert (world.woken, world.feed.take()) == (woken, [])
 
 
 def test_pods_of_a_group_that_is_deleted_wait_again(world: World) -> None:

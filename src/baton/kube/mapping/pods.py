@@ -25,6 +25,7 @@ from baton.engine.objects import (
 from baton.kube import core
 from baton.kube.mapping import selectors
 from baton.kube.mapping.cards import CardWords, rules
+from baton.kube.objects import Metadata
 from baton.kube.quantities import Quantity, amounts
 from baton.kube.volcano_names import (
     COOLDOWN_TIME,
@@ -189,9 +190,10 @@ def group_of(pod: core.Pod) -> GroupKey | None:
     return GroupKey(f"{pod.metadata.namespace}/{name}") if name else None
 
 
-def expects_group(pod: core.Pod) -> bool:
-    """Whether somebody is about to make a PodGroup for the pod, without which it must not start."""
-    return GROUP_MIN_MEMBER in pod.metadata.annotations and group_of(pod) is None
+def expects_group(metadata: Metadata) -> bool:
+    """Of a pod or of its owner: whether somebody is about to make a PodGroup, without which no pod may start."""
+    annotations = metadata.annotations
+    return GROUP_MIN_MEMBER in annotations and GROUP_NAME not in annotations and VOLCANO_GROUP_NAME not in annotations
 
 
 def seconds_of(timestamp: str) -> float:

@@ -1,7 +1,9 @@
 """From watches to the engine: stores of everything that matters, and the events that their changes mean.
 
-A pod that names a PodGroup is held back until the group is known, because without it the pod would be a gang of one;
-the same for a pod whose binding has just failed, for a while. Pods of other schedulers matter once they are on a node.
+A pod that names a PodGroup is held back until the group is known, because without it the pod would be a gang of one.
+So is a pod that will be given a PodGroup: it says itself how many start together, or its owner does; therefore a pod
+waits until its owner is known. A pod whose binding has just failed is held back for a while. Pods of other schedulers
+matter once they are on a node.
 """
 
 import asyncio
@@ -16,13 +18,16 @@ from baton.kube.client import Client, Resource
 from baton.kube.mapping import cluster
 from baton.kube.mapping.cards import CardWords
 from baton.kube.mapping.pods import PodWords, expects_group, group_of, pod_key
+from baton.kube.objects import OwnerReference
 from baton.kube.reflector import Reflector
 from baton.kube.scheduler.volumes import ClaimKey, VolumeBook
 from baton.kube.store import Delta, Key, Store
 from baton.kube.volcano_names import DEFAULT_QUEUE, ROOT_QUEUE
+from baton.kube.workloads import WORKLOADS, Workload
 
 ENDED = ("Succeeded", "Failed")
 BUILT_IN_QUEUES = (ROOT_QUEUE, DEFAULT_QUEUE)
+GROUP_TO_COME = "its PodGroup has not been made yet; is the controller running?"
 
 S = TypeVar("S", bound=Any)
 
@@ -39,7 +44,7 @@ class Feed:
     ) -> None:
         self._client = client
         self._wake = wake
-        self.pods: Store[core.Pod] = Store({"group": _group_index})
+        self.pods: Store[core.Pod] = Store({"group": _group_index, "owner": _owner_index})
         self.nodes: Store[core.Node] = Store()
         self.groups: Store[volcano.PodGroup] = Store()
         self.queues: Store[volcano.Queue] = Store()
@@ -47,6 +52,7 @@ class Feed:
         self.budgets: Store[core.Budget] = Store()
         self.quotas: Store[core.Quota] = Store()
         self.namespaces: Store[core.Namespace] = Store()
+        self.owners: dict[tuple[str, str], Store[Workload]] = {kind: Store() for kind in WORKLOADS}
         self.volumes = VolumeBook(self._volumes_moved)
         self.cards = CardWords(tuple(slot_resources))
         self.words = PodWords(scheduler_names, self.cards, self.volumes.terms)
@@ -72,6 +78,8 @@ class Feed:
         self._follow(core.BUDGETS, self.budgets, self._budget)
         for resource, store in self.volumes.stores():
             self.reflectors.append(Reflector(client, resource, store))
+        for kind, workloads in self.owners.items():
+            self._follow(WORKLOADS[kind], workloads, self._owner)
         self._follow(volcano.QUEUES, self.queues, self._queue, optional=True)
         self._follow(volcano.POD_GROUPS, self.groups, self._group, optional=True)
         self._follow(core.PODS, self.pods, self._pod)
@@ -125,9 +133,17 @@ class Feed:
         group = group_of(pod)
         if group is not None and self.groups.get(Key(group)) is None:
             return f"its PodGroup {group} does not exist"
-        if expects_group(pod):
-            return "its PodGroup has not been made yet; is the controller running?"
-        return ""
+        if expects_group(pod.metadata):
+            return GROUP_TO_COME
+        reference = _workload_of(pod) if group is None else None
+        if reference is None:
+            return ""
+        owner = self.owners[reference.api_version, reference.kind].get(
+            Key(f"{pod.metadata.namespace}/{reference.name}")
+        )
+        if owner is None or owner.metadata.uid != reference.uid:
+            return f"its {reference.kind} {reference.name} is not known yet"
+        return GROUP_TO_COME if expects_group(owner.metadata) else ""
 
     def _again(self, key: PodKey) -> None:
         pod = self.pods.get(Key(key))
@@ -198,6 +214,18 @@ class Feed:
         else:
             self._events.append(happened.NodeChanged(cluster.node_of(node, self.cards, with_load=self.with_load)))
         self._wake()
+
+    def _owner(self, delta: Delta[Workload]) -> None:
+        """Pods wait for their owner, and for a group while it says so; what else changes of it is not news."""
+        old, new = delta.old, delta.new
+        if new is None or (
+            old is not None
+            and old.metadata.uid == new.metadata.uid
+            and expects_group(old.metadata) == expects_group(new.metadata)
+        ):
+            return
+        for pod in self.pods.by_index("owner", new.metadata.uid):
+            self._again(pod_key(pod))
 
     def _group(self, delta: Delta[volcano.PodGroup]) -> None:
         key = GroupKey(delta.key)
@@ -271,3 +299,14 @@ class Feed:
 def _group_index(pod: core.Pod) -> Iterable[str]:
     group = group_of(pod)
     return (group,) if group is not None else ()
+
+
+def _owner_index(pod: core.Pod) -> Iterable[str]:
+    owner = None if pod.spec.node_name else _workload_of(pod)
+    return (owner.uid,) if owner is not None else ()
+
+
+def _workload_of(pod: core.Pod) -> OwnerReference | None:
+    """Who controls the pod, if it is a workload of Kubernetes' own."""
+    owner = pod.metadata.controller()
+    return owner if owner is not None and (owner.api_version, owner.kind) in WORKLOADS else None
