@@ -3,17 +3,20 @@
 An image is an archive in the format of `docker save`, which containerd imports: pause (one static program), busybox
 (Debian's static one with all its applets), and the workload image: busybox, this machine's Python with its standard
 library, the shared libraries that both need, and NVIDIA's CUDA bindings. A CUDA program runs in it as soon as a
-`libcuda.so.1` is mounted. Archives are kept in the cache, keyed by what went into them; that of Baton itself is not,
-since it changes with every file of the checkout.
+`libcuda.so.1` is mounted. Archives are kept in the cache, keyed by what went into them. The image of Baton itself is
+not, since it changes with every file of the checkout; below it is one that is: Python and all that Baton needs.
+Both have their byte code in them: containers whose file system is read-only would compile everything at each start.
 """
 
 import contextlib
 import hashlib
 import importlib.metadata
+import importlib.util
 import io
 import json
 import os
 import platform
+import py_compile
 import re
 import shutil
 import subprocess
@@ -22,7 +25,7 @@ import sysconfig
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -33,6 +36,7 @@ from testbed.programs import cache_dir, find_tool
 PAUSE = "baton.test/pause:1"
 BUSYBOX = "baton.test/busybox:1"
 WORKLOAD = "baton.test/workload:1"
+RUNTIME = "baton.test/runtime:1"
 PRODUCT = "baton.test/baton:1"
 
 _PAUSE_SOURCE = """\
@@ -48,6 +52,7 @@ _PYTHON_LEAVE_OUT = re.compile(
     r"(^|/)(__pycache__|test|tests|idlelib|tkinter|turtledemo|ensurepip|lib2to3|site-packages|dist-packages|config-[^/]*)(/|$)"
 )
 _CUDA_DISTRIBUTIONS = ("cuda-bindings", "cuda-pathfinder")
+_PRODUCT_EXTRAS = ("node", "certs", "uvloop")
 _PACKAGES_AT = "opt/python"
 # Another checkout may be using an archive of its own; one that nobody has asked for in a week goes.
 _UNUSED_S = 7 * 24 * 3600
@@ -68,6 +73,16 @@ class Tree:
         """A file that may be run."""
         self.sources[path] = source
         self.executables.add(path)
+
+    def compile(self, scratch: Path) -> None:
+        """Put the byte code of all modules beside them; it is not compared with them when it is loaded."""
+        for number, (path, source) in enumerate(list(self.sources.items())):
+            if source.suffix == ".py":
+                code = scratch / f"{number}.pyc"
+                mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+                with contextlib.suppress(py_compile.PyCompileError):
+                    py_compile.compile(str(source), str(code), f"/{path}", doraise=True, invalidation_mode=mode)
+                    self.sources[importlib.util.cache_from_source(path)] = code
 
     def write(self, out: Path) -> None:
         """The layer as a tar archive whose bytes depend on nothing but the files."""
@@ -121,30 +136,37 @@ def _workload_tree(scratch: Path) -> Tree:
     return _python_tree(scratch, _CUDA_DISTRIBUTIONS)
 
 
+def _runtime_tree(scratch: Path) -> Tree:
+    tree = _python_tree(scratch, _needed_by("baton", _PRODUCT_EXTRAS))
+    tree.compile(scratch)
+    return tree
+
+
 def _product_tree(scratch: Path) -> Tree:
-    tree = _python_tree(scratch, _needed_by("baton", "node"))
     import baton
 
+    tree = Tree(sources={f"{_PACKAGES_AT}/{inside}": path for path, inside in _distribution_files("baton")})
     package = Path(str(baton.__file__)).parent
     for path in package.rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
             tree.sources[f"{_PACKAGES_AT}/baton/{path.relative_to(package).as_posix()}"] = path
+    tree.compile(scratch)
     return tree
 
 
-def _needed_by(name: str, extra: str = "") -> list[str]:
-    """A distribution and everything that it needs, for one of its extras."""
+def _needed_by(name: str, extras: Sequence[str] = ()) -> list[str]:
+    """Everything that a distribution needs for its extras, without itself."""
     found: dict[str, None] = {}
-    open_names = [(name, extra)]
+    open_names = [(name, extras)]
     while open_names:
-        name, extra = open_names.pop()
+        name, extras = open_names.pop()
         found[name] = None
         for line in importlib.metadata.requires(name) or []:
             needed = re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0]
-            wanted = "extra ==" not in line or (extra and re.search(rf"extra == ['\"]{extra}['\"]", line))
-            if wanted and needed not in found and _is_installed(needed):
-                open_names.append((needed, ""))
-    return list(found)
+            extra = re.search(r"extra == ['\"]([^'\"]+)['\"]", line)
+            if (extra is None or extra[1] in extras) and needed not in found and _is_installed(needed):
+                open_names.append((needed, ()))
+    return list(found)[1:]
 
 
 def _is_installed(name: str) -> bool:
@@ -174,8 +196,11 @@ def _python_tree(scratch: Path, distributions: Iterable[str]) -> Tree:
             tree.sources[f"{_PACKAGES_AT}/{inside}"] = path
             if ".so" in path.suffixes:
                 binaries.append(path)
+    # What a distribution brings along it finds beside itself.
+    own = {path.resolve() for path in tree.sources.values()}
     for path, inside in _shared_libraries(binaries):
-        tree.add_program(path, inside)
+        if path not in own:
+            tree.add_program(path, inside)
     return tree
 
 
@@ -184,7 +209,7 @@ def _distribution_files(name: str) -> list[tuple[Path, str]]:
         files = importlib.metadata.distribution(name).files or []
     except importlib.metadata.PackageNotFoundError as error:
         raise MissingError(f"an image of the bed needs the Python package {name}; `make setup` installs it") from error
-    kept = [file for file in files if "__pycache__" not in file.parts and ".." not in file.parts]
+    kept = [file for file in files if not {"__pycache__", "tests", ".."} & set(file.parts)]
     return [(Path(str(file.locate())), file.as_posix()) for file in kept]
 
 
@@ -220,6 +245,11 @@ def _workload_inputs() -> list[str]:
     return [sys.version, sys.executable, *(importlib.metadata.version(name) for name in _CUDA_DISTRIBUTIONS)]
 
 
+def _runtime_inputs() -> list[str]:
+    needed = _needed_by("baton", _PRODUCT_EXTRAS)
+    return [sys.version, sys.executable, *(f"{name} {importlib.metadata.version(name)}" for name in sorted(needed))]
+
+
 _PATH = "PATH=/usr/local/bin:/bin"
 _PYTHON_ENVIRONMENT = [_PATH, f"PYTHONPATH=/{_PACKAGES_AT}", "PYTHONUNBUFFERED=1"]
 RECIPES = {
@@ -230,6 +260,7 @@ RECIPES = {
         {"Cmd": ["python3"], "Env": _PYTHON_ENVIRONMENT},
         _workload_inputs,
     ),
+    RUNTIME: Recipe(_runtime_tree, {"Cmd": ["python3"], "Env": _PYTHON_ENVIRONMENT}, _runtime_inputs),
 }
 
 
@@ -248,7 +279,9 @@ def archive(name: str) -> Path:
     with exclusive(place.with_name(f"{stem}.lock"), waiting=f"image {name}: another run is making it; waiting"):
         if not place.exists():
             with tempfile.TemporaryDirectory(prefix=f".{stem}.", dir=place.parent) as scratch:
-                _make(name, recipe, Path(scratch)).rename(place)
+                folder = Path(scratch)
+                recipe.tree(folder).write(folder / "layer.tar")
+                _assemble(name, recipe.config, [folder / "layer.tar"], folder).rename(place)
             for older in place.parent.glob(f"{stem}-*.tar"):
                 if time.time() - older.stat().st_mtime > _UNUSED_S:
                     older.unlink()
@@ -257,27 +290,33 @@ def archive(name: str) -> Path:
 
 def product_archive(folder: Path) -> Path:
     """The image of Baton as it is in this checkout, made in `folder`."""
-    command = ["python3", "-m", "baton.cli.main"]
-    config: dict[str, object] = {"Entrypoint": command, "Env": _PYTHON_ENVIRONMENT}
-    return _make(PRODUCT, Recipe(_product_tree, config), folder)
+    with tarfile.open(archive(RUNTIME)) as runtime:
+        runtime.extract("layer.tar", folder, filter="data")
+    (folder / "layer.tar").rename(folder / "runtime.tar")
+    _product_tree(folder).write(folder / "baton.tar")
+    config: dict[str, object] = {"Entrypoint": ["python3", "-m", "baton.cli.main"], "Env": _PYTHON_ENVIRONMENT}
+    return _assemble(PRODUCT, config, [folder / "runtime.tar", folder / "baton.tar"], folder)
 
 
-def _make(name: str, recipe: Recipe, scratch: Path) -> Path:
-    layer = scratch / "layer.tar"
-    recipe.tree(scratch).write(layer)
+def _assemble(name: str, settings: dict[str, object], layers: Sequence[Path], folder: Path) -> Path:
+    """The archive of an image with these layers, the lowest first."""
+    digests = []
+    for layer in layers:
+        with layer.open("rb") as content:
+            digests.append(f"sha256:{hashlib.file_digest(content, 'sha256').hexdigest()}")
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     config = {
         "architecture": architecture,
         "os": "linux",
-        "config": recipe.config,
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer.read_bytes()).hexdigest()}"]},
-        "history": [{"created_by": "baton test bed"}],
+        "config": settings,
+        "rootfs": {"type": "layers", "diff_ids": digests},
+        "history": [{"created_by": "baton test bed"} for _ in layers],
     }
-    (scratch / "config.json").write_text(json.dumps(config))
-    manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
-    (scratch / "manifest.json").write_text(json.dumps(manifest))
-    out = scratch / "image.tar"
+    (folder / "config.json").write_text(json.dumps(config))
+    manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": [layer.name for layer in layers]}]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    out = folder / "image.tar"
     with tarfile.open(out, "w") as image:
-        for part in ("manifest.json", "config.json", "layer.tar"):
-            image.add(scratch / part, part)
+        for part in ("manifest.json", "config.json", *(layer.name for layer in layers)):
+            image.add(folder / part, part)
     return out

@@ -307,7 +307,15 @@ def container(
 @pytest.fixture(scope="session")
 def agent_bed(needs_kubelets: None) -> Iterator[Bed]:
     """A bed whose node these tests may break."""
-    with Bed(BedOptions(kubelets=1, controller_manager=True, scheduler=True, images=(BUSYBOX, WORKLOAD))) as bed:
+    options = BedOptions(
+        kubelets=1,
+        controller_manager=True,
+        scheduler=True,
+        images=(BUSYBOX, WORKLOAD),
+        # Without a kube-proxy the address of a Service leads nowhere; the API server calls what is behind it.
+        api_server_flags=("--enable-aggregator-routing=true",),
+    )
+    with Bed(options) as bed:
         GpuNode(bed, bed.nodes["node-1"]).furnish()
         yield bed
 

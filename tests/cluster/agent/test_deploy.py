@@ -1,6 +1,11 @@
-"""`deploy/agent` as it is shipped: the DaemonSet with its rights, on a real kubelet, from an image of this checkout."""
+"""`deploy` as it is shipped: all of it as pods on a real kubelet, from an image of this checkout, applied with kubectl.
 
-import urllib.parse
+An overlay says what every installation says of itself: the name of the image; and of this node that its driver is the
+simulated one. Nothing else is changed. The API server reaches the webhooks through their Service.
+"""
+
+import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,74 +14,186 @@ import pytest
 import yaml
 
 from baton.gpu import simulated
-from testbed.images import PRODUCT, WORKLOAD, product_archive
+from testbed.bed import Bed
+from testbed.errors import BedError
+from testbed.images import BUSYBOX, PRODUCT, WORKLOAD, product_archive
 from tests.cluster.agent.conftest import MACHINE, REPOSITORY, GpuNode
 from tests.cluster.agent.test_sharing import PROGRAM, result
+from tests.cluster.manifests import pod
+from tests.cluster.programs import EXAMPLES, JOBS, command
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(480)]
 
-DEPLOY = REPOSITORY / "deploy" / "agent"
+DEPLOY = REPOSITORY / "deploy"
 NAMESPACE = "baton-system"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/baton-scheduler"
+DEPLOYMENTS = ("scheduler", "controller", "admission")
 
 
-def documents(name: str) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all((DEPLOY / name).read_text()))
+def overlay(folder: Path) -> Path:
+    """Where the image is, and where the driver of this node is."""
+    driver = [
+        {"name": simulated.LIBRARY_PATH_VARIABLE, "value": "/opt/python/baton/_native/simgpu"},
+        {"name": simulated.DIRECTORY_VARIABLE, "value": MACHINE},
+    ]
+    containers = [{"name": name, "env": driver} for name in ("agent", "lockd")]
+    patch = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "baton-agent", "namespace": NAMESPACE},
+        "spec": {"template": {"spec": {"containers": containers}}},
+    }
+    name, tag = PRODUCT.split(":")
+    kustomization = {
+        "resources": [os.path.relpath(DEPLOY, folder.resolve())],
+        "images": [{"name": "baton", "newName": name, "newTag": tag}],
+        "patches": [{"patch": yaml.safe_dump(patch)}],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    return folder
 
 
-def daemonset(node: GpuNode) -> dict[str, Any]:
-    """The manifest; changed are the image's name, the driver, and the API server's address, as the bed has no proxy."""
-    (found,) = documents("daemonset.yaml")
-    server = urllib.parse.urlsplit(node.bed.api.server)
-    for container in found["spec"]["template"]["spec"]["containers"]:
-        container |= {"image": PRODUCT, "imagePullPolicy": "Never"}
-        container["env"] += [
-            {"name": simulated.LIBRARY_PATH_VARIABLE, "value": "/opt/python/baton/_native/simgpu"},
-            {"name": simulated.DIRECTORY_VARIABLE, "value": MACHINE},
-            {"name": "KUBERNETES_SERVICE_HOST", "value": server.hostname},
-            {"name": "KUBERNETES_SERVICE_PORT", "value": str(server.port)},
-        ]
-    return found
+@pytest.fixture(scope="module")
+def installed(agent_bed: Bed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    """The bed with Baton in it, installed and removed as docs/install.md says."""
+    bed, node = agent_bed, GpuNode(agent_bed, agent_bed.nodes["node-1"])
+    node.node.load_image(product_archive(tmp_path_factory.mktemp("image")))
+    if daemon := node.lock_view().pid:
+        node.node.run(["sh", "-c", f"kill {daemon}"])
+        bed.wait_for(lambda: not node.lock_view().pid, "the lock daemon of earlier tests to end")
+    everything = str(overlay(tmp_path_factory.mktemp("overlay")))
+    bed.kubectl("apply", "--server-side", "-k", str(DEPLOY / "crds"))
+    bed.kubectl("apply", "--server-side", "-k", everything)
+    try:
+        for name in DEPLOYMENTS:
+            until_ready(bed, f"deployment/baton-{name}")
+        until_ready(bed, "daemonset/baton-agent")
+        yield bed
+    finally:
+        bed.kubectl("delete", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "baton-admission")
+        bed.kubectl("delete", "-k", everything, "--ignore-not-found", "--wait=false")
+        bed.wait_for(lambda: not bed.api.get(PODS)["items"], "Baton's pods to be gone", 120.0)
+        bed.wait_for(lambda: not bed.api.exists(f"/api/v1/namespaces/{NAMESPACE}"), "the namespace to be gone", 60.0)
+
+
+def until_ready(bed: Bed, what: str) -> None:
+    """Wait for a roll-out, and tell what a person would look at when there is none."""
+    try:
+        bed.kubectl("rollout", "status", "-n", NAMESPACE, what, "--timeout=180s", timeout_s=200)
+    except BedError as error:
+        for words in (("get", "pods"), ("get", "events"), ("logs", what, "--tail=20", "--all-containers")):
+            error.add_note(bed.kubectl("-n", NAMESPACE, *words))
+        raise
 
 
 @pytest.fixture
-def deployed(node: GpuNode, tmp_path: Path) -> Iterator[GpuNode]:
-    """The node with the DaemonSet's pod on it."""
-    node.node.load_image(product_archive(tmp_path))
-    if daemon := node.lock_view().pid:
-        node.node.run(["sh", "-c", f"kill {daemon}"])
-        node.bed.wait_for(lambda: not node.lock_view().pid, "the lock daemon of earlier tests to end")
-    configuration = {"config.yaml": (DEPLOY / "config.yaml").read_text()}
-    node.bed.apply(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
-        *documents("rbac.yaml"),
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": "baton-agent", "namespace": NAMESPACE},
-            "data": configuration,
-        },
-        daemonset(node),
-    )
-    yield node
-    node.bed.kubectl("delete", "daemonset", "-n", NAMESPACE, "baton-agent")
-    node.bed.wait_for(lambda: not node.bed.api.get(PODS)["items"], "the agent's pod to be gone", 120.0)
+def namespace(installed: Bed) -> Iterator[str]:
+    with installed.namespace("deploy") as name:
+        yield name
 
 
-def ready_pods(node: GpuNode) -> list[str]:
-    """The agent's pods with all containers ready."""
-    return [
-        pod["metadata"]["uid"]
-        for pod in node.bed.api.get(PODS)["items"]
+def ready_pods(bed: Bed, name: str) -> set[str]:
+    """The names of a program's pods with all containers ready."""
+    return {
+        pod["metadata"]["name"]
+        for pod in bed.api.get(f"{PODS}?labelSelector=app.kubernetes.io/name=baton-{name}")["items"]
         if pod["status"].get("containerStatuses")
         and all(one["ready"] for one in pod["status"]["containerStatuses"])
         and "deletionTimestamp" not in pod["metadata"]
+    }
+
+
+def job(name: str, **spec: Any) -> dict[str, Any]:
+    """An example that comes to its end at once, with an image that this node has."""
+    found: dict[str, Any] = yaml.safe_load((EXAMPLES / "shared-gpus.yaml").read_text())
+    found["metadata"]["name"] = name
+    (container,) = found["spec"]["tasks"][0]["template"]["spec"]["containers"]
+    container |= {"image": BUSYBOX, "imagePullPolicy": "Never", "command": ["env"], **spec}
+    return found
+
+
+def apply(bed: Bed, namespace: str, *objects: dict[str, Any]) -> None:
+    bed.kubectl("apply", "-n", namespace, "-f", "-", stdin=yaml.safe_dump_all(objects))
+
+
+def until_completed(bed: Bed, namespace: str, name: str) -> None:
+    path = f"{JOBS.format(namespace)}/{name}"
+    try:
+        bed.wait_for(
+            lambda: bed.api.get(path)["status"]["state"]["phase"] == "Completed", f"job {name} to complete", 120.0
+        )
+    except BedError as error:
+        error.add_note(bed.kubectl("-n", namespace, "get", "vcjob,podgroup,pods,events"))
+        raise
+
+
+def leader(bed: Bed) -> str:
+    """The pod that leads the schedulers."""
+    return str(bed.api.get(LEASE)["spec"]["holderIdentity"]).rpartition("_")[0]
+
+
+def requests(bed: Bed, program: str) -> list[dict[str, Any]]:
+    """What a program's pods asked of the API server."""
+    name = f"system:serviceaccount:{NAMESPACE}:baton-{program}"
+    lines = bed.plane.audit_log.read_text().splitlines()
+    return [
+        entry for line in lines if name in line for entry in [json.loads(line)] if entry["user"]["username"] == name
     ]
 
 
-def test_the_daemonset_serves_gpu_programs_and_a_roll_out_leaves_them_alone(deployed: GpuNode) -> None:
-    node = deployed
-    node.bed.wait_for(lambda: len(ready_pods(node)) == 1, "the agent's pod to be ready", 120.0)
+def test_a_job_is_admitted_placed_and_completed_by_pods(installed: Bed, namespace: str) -> None:
+    bed = installed
+    apply(bed, namespace, job("train"))
+    until_completed(bed, namespace, "train")
+    binds = [
+        entry["objectRef"]["name"]
+        for entry in requests(bed, "scheduler")
+        if entry["objectRef"].get("subresource") == "binding" and entry["objectRef"]["namespace"] == namespace
+    ]
+    assert sorted(binds) == [f"train-worker-{number}" for number in range(4)]
+    with pytest.raises(BedError, match=r"expected a list: write `command: \[\"train.sh\"\]`"):
+        apply(bed, namespace, job("wrong", command="train.sh"))
+    apply(bed, namespace, job("huge", resources={"limits": {"nvshare.com/gpu": "1000"}}))
+    bed.wait_for(lambda: command(bed, "baton", "why", "huge", "-n", namespace).returncode == 0, "a verdict on huge")
+    assert "the job is not admitted" in command(bed, "baton", "why", "huge", "-n", namespace).stdout
+    asked = f"/api/v1/namespaces/{NAMESPACE}/pods/{leader(bed)}:11251/proxy/why/{namespace}/huge"
+    assert asked in bed.plane.audit_log.read_text(), "it is the leader's pod that was asked"
+    for program in (*DEPLOYMENTS, "agent"):
+        forbidden = [
+            entry["requestURI"]
+            for entry in requests(bed, program)
+            if entry.get("responseStatus", {}).get("code") == 403
+        ]
+        assert forbidden == [], f"{program} needs more rights"
+
+
+def test_another_scheduler_takes_over_when_the_leaders_pod_is_gone(installed: Bed, namespace: str) -> None:
+    bed = installed
+    old = leader(bed)
+    assert old in ready_pods(bed, "scheduler")
+    bed.kubectl("delete", "pod", "-n", NAMESPACE, old, "--grace-period=0", "--force")
+    apply(bed, namespace, job("next"))
+    until_completed(bed, namespace, "next")
+    assert leader(bed) != old
+
+
+def test_without_admission_foreign_pods_are_created_and_ours_are_refused(installed: Bed, namespace: str) -> None:
+    bed = installed
+    bed.kubectl("scale", "-n", NAMESPACE, "deployment/baton-admission", "--replicas=0")
+    path = f"{PODS}?labelSelector=app.kubernetes.io/name=baton-admission"
+    bed.wait_for(lambda: not bed.api.get(path)["items"], "admission to be away", 90.0)
+    apply(bed, namespace, pod("foreign", ["true"]))
+    bed.wait_for_pod(namespace, "foreign", "Succeeded")
+    with pytest.raises(BedError, match="failed calling webhook"):
+        apply(bed, namespace, job("unchecked"))
+    bed.kubectl("scale", "-n", NAMESPACE, "deployment/baton-admission", "--replicas=2")
+    until_ready(bed, "deployment/baton-admission")
+    apply(bed, namespace, job("checked"))
+    until_completed(bed, namespace, "checked")
+
+
+def test_the_agent_serves_gpu_programs_and_a_roll_out_leaves_them_alone(installed: Bed, node: GpuNode) -> None:
     node.until_allocatable(20)
     where = f"/api/v1/nodes/{node.node.name}"
     node.bed.wait_for(
@@ -88,9 +205,9 @@ def test_the_daemonset_serves_gpu_programs_and_a_roll_out_leaves_them_alone(depl
     assert report["codes"] == [0]
     node.create("steady", image=WORKLOAD, command=("python3", "-c", PROGRAM, "0", "3600"))
     node.running("steady")
-    before, (old,) = node.slots("steady"), ready_pods(node)
+    before, old = node.slots("steady"), ready_pods(node.bed, "agent")
     node.bed.kubectl("rollout", "restart", "-n", NAMESPACE, "daemonset/baton-agent")
-    node.bed.wait_for(lambda: ready_pods(node) not in ([], [old]), "the new agent to be ready", 120.0)
+    node.bed.wait_for(lambda: ready_pods(node.bed, "agent") not in (set(), old), "the new agent to be ready", 120.0)
     node.create("next", image=WORKLOAD, command=("python3", "-c", PROGRAM))
     (report,) = result(node, "next")
     assert report["codes"] == [0]
