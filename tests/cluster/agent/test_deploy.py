@@ -4,7 +4,7 @@ An overlay says what every installation says of itself: the name of the image; a
 simulated one. Nothing else is changed. The API server reaches the webhooks through their Service.
 """
 
-import json
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,6 +117,18 @@ def apply(bed: Bed, namespace: str, *objects: dict[str, Any]) -> None:
     bed.kubectl("apply", "-n", namespace, "-f", "-", stdin=yaml.safe_dump_all(objects))
 
 
+def until_accepted(bed: Bed, namespace: str, wanted: dict[str, Any]) -> None:
+    """Apply an object; the API server hears of webhooks and of the pods behind them a moment after they are ready."""
+
+    def accepted() -> bool:
+        with contextlib.suppress(BedError):
+            apply(bed, namespace, wanted)
+            return True
+        return False
+
+    bed.wait_for(accepted, f"{wanted['metadata']['name']} to be accepted", 60.0, poll_s=1.0)
+
+
 def until_completed(bed: Bed, namespace: str, name: str) -> None:
     path = f"{JOBS.format(namespace)}/{name}"
     try:
@@ -136,29 +148,31 @@ def leader(bed: Bed) -> str:
 def requests(bed: Bed, program: str) -> list[dict[str, Any]]:
     """What a program's pods asked of the API server."""
     name = f"system:serviceaccount:{NAMESPACE}:baton-{program}"
-    lines = bed.plane.audit_log.read_text().splitlines()
-    return [
-        entry for line in lines if name in line for entry in [json.loads(line)] if entry["user"]["username"] == name
-    ]
+    return [entry for entry in bed.plane.audited(name) if entry["user"]["username"] == name]
+
+
+def bound(bed: Bed, namespace: str) -> list[str]:
+    """The pods of a namespace that our scheduler's pods have bound, as far as the audit log is written."""
+    return sorted(
+        entry["objectRef"]["name"]
+        for entry in requests(bed, "scheduler")
+        if entry.get("objectRef", {}).get("subresource") == "binding" and entry["objectRef"]["namespace"] == namespace
+    )
 
 
 def test_a_job_is_admitted_placed_and_completed_by_pods(installed: Bed, namespace: str) -> None:
     bed = installed
-    apply(bed, namespace, job("train"))
+    until_accepted(bed, namespace, job("train"))
     until_completed(bed, namespace, "train")
-    binds = [
-        entry["objectRef"]["name"]
-        for entry in requests(bed, "scheduler")
-        if entry["objectRef"].get("subresource") == "binding" and entry["objectRef"]["namespace"] == namespace
-    ]
-    assert sorted(binds) == [f"train-worker-{number}" for number in range(4)]
+    members = [f"train-worker-{number}" for number in range(4)]
+    bed.wait_for(lambda: bound(bed, namespace) == members, "the scheduler's pods to have bound each member once")
     with pytest.raises(BedError, match=r"expected a list: write `command: \[\"train.sh\"\]`"):
         apply(bed, namespace, job("wrong", command="train.sh"))
     apply(bed, namespace, job("huge", resources={"limits": {"nvshare.com/gpu": "1000"}}))
     bed.wait_for(lambda: command(bed, "baton", "why", "huge", "-n", namespace).returncode == 0, "a verdict on huge")
     assert "the job is not admitted" in command(bed, "baton", "why", "huge", "-n", namespace).stdout
     asked = f"/api/v1/namespaces/{NAMESPACE}/pods/{leader(bed)}:11251/proxy/why/{namespace}/huge"
-    assert asked in bed.plane.audit_log.read_text(), "it is the leader's pod that was asked"
+    bed.wait_for(lambda: bool(bed.plane.audited(asked)), "the leader's pod to have been asked")
     for program in (*DEPLOYMENTS, "agent"):
         forbidden = [
             entry["requestURI"]
@@ -170,12 +184,12 @@ def test_a_job_is_admitted_placed_and_completed_by_pods(installed: Bed, namespac
 
 def test_another_scheduler_takes_over_when_the_leaders_pod_is_gone(installed: Bed, namespace: str) -> None:
     bed = installed
+    bed.wait_for(lambda: leader(bed) in ready_pods(bed, "scheduler"), "a scheduler to lead")
     old = leader(bed)
-    assert old in ready_pods(bed, "scheduler")
     bed.kubectl("delete", "pod", "-n", NAMESPACE, old, "--grace-period=0", "--force")
-    apply(bed, namespace, job("next"))
+    bed.wait_for(lambda: leader(bed) not in ("", old), "another scheduler to lead", 120.0)
+    until_accepted(bed, namespace, job("next"))
     until_completed(bed, namespace, "next")
-    assert leader(bed) != old
 
 
 def test_without_admission_foreign_pods_are_created_and_ours_are_refused(installed: Bed, namespace: str) -> None:
@@ -189,7 +203,7 @@ def test_without_admission_foreign_pods_are_created_and_ours_are_refused(install
         apply(bed, namespace, job("unchecked"))
     bed.kubectl("scale", "-n", NAMESPACE, "deployment/baton-admission", "--replicas=2")
     until_ready(bed, "deployment/baton-admission")
-    apply(bed, namespace, job("checked"))
+    until_accepted(bed, namespace, job("checked"))
     until_completed(bed, namespace, "checked")
 
 

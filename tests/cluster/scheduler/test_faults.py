@@ -106,6 +106,9 @@ def test_a_scheduler_killed_in_the_middle_of_gangs(
             ground.wait_bound(members)
             pods += members
     check(ground, pods)
+    bed.wait_for(
+        lambda: {record["objectRef"]["name"] for record in ground.binds()} >= set(pods), "the log to be written"
+    )
     at = {record["objectRef"]["name"]: record["requestReceivedTimestamp"] for record in ground.binds()}
     for number in range(KILLS):
         finished = max(at[f"gang-{number}-{member}"] for member in range(GANG))
