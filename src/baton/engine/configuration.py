@@ -35,7 +35,7 @@ FLAG_HOOKS: dict[str, tuple[str, ...]] = {
     "enabledVictim": ("victims",),
     "enabledOverused": ("overused",),
     "enabledAllocatable": ("allocatable",),
-    "enabledHyperNodeOrder": (),
+    "enabledHyperNodeOrder": ("domain_scores",),
     "enabledSubJobReady": (),
     "enabledSubJobPipelined": (),
     "enabledSubJobOrder": (),

@@ -9,6 +9,7 @@ import msgspec
 from baton.engine.objects import (
     Budget,
     GroupKey,
+    HyperNode,
     Namespace,
     Node,
     NodeName,
@@ -83,6 +84,14 @@ class NamespaceRemoved(msgspec.Struct, frozen=True, tag=True, gc=False):
     name: str
 
 
+class HyperNodeChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
+    hyper_node: HyperNode
+
+
+class HyperNodeRemoved(msgspec.Struct, frozen=True, tag=True, gc=False):
+    name: str
+
+
 class BindFailed(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A binding of an earlier plan was refused; the pod is pending again and gives its room back."""
 
@@ -110,6 +119,8 @@ Event = (
     | BudgetRemoved
     | NamespaceChanged
     | NamespaceRemoved
+    | HyperNodeChanged
+    | HyperNodeRemoved
     | BindFailed
     | EvictFailed
 )

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from baton.engine.columns import BOTH, FUTURE
+from baton.engine.domains import DONE, Rank
 from baton.engine.jobs import Job, Task
 from baton.engine.objects import GroupPhase
 from baton.engine.room import fits_empty
@@ -65,7 +66,7 @@ class Failures:
 
     def _kind(self, job: Job) -> tuple[object, ...] | None:
         tasks = job.uniform_tasks()
-        if tasks is None or job.group.min_role_members:
+        if tasks is None or job.group.min_role_members or (job.group.close and job.ready):
             return None
         return (
             self._session.signature_key(tasks[0]),
@@ -75,6 +76,8 @@ class Failures:
             tuple(sorted((task.priority, task.pod.can_preempt) for task in tasks)),
             job.min_member - job.ready,
             job.allocated.tobytes(),
+            job.group.closeness,
+            job.group.parts,
         )
 
 
@@ -97,6 +100,30 @@ def evicting_tasks(session: Session, job: Job) -> list[Task]:
     """The job's waiting tasks that may evict others, in order."""
     tasks = [task for task in job.pending.values() if not task.needs.best_effort and task.pod.can_preempt]
     return sorted(tasks, key=session.task_key)
+
+
+def place_starving(session: Session, job: Job, statement: Statement, place: Callable[[Task], bool]) -> None:
+    """Place the job's tasks until it starves no more, or one of them finds no place."""
+
+    def fed(_tasks: Sequence[Task]) -> bool:
+        return not session.job_starving(job)
+
+    if not fed(()):
+        waiting = evicting_tasks(session, job)[::-1]
+        session.domains.fill(job, waiting, statement, place, fed, all_or_nothing=True, evicting=True)
+
+
+def make_way_for(session: Session, job: Job, statement: Statement, place: Callable[[Task], bool]) -> None:
+    """Place the job's tasks with `place`, which may evict; all in one hyper node, where that is the rule."""
+
+    def attempt() -> Rank | None:
+        place_starving(session, job, statement, place)
+        if not session.job_pipelined(job):
+            return None
+        gone = [victim.priority for victim, _, _ in statement.evicted]
+        return (1, max(gone), len(gone)) if gone else DONE
+
+    session.domains.attempt(job, statement, attempt, evicting=True)
 
 
 def keep_or_discard(session: Session, job: Job, statement: Statement) -> bool:

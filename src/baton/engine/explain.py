@@ -12,6 +12,7 @@ import numpy as np
 from baton.engine.cards import CLAIMS
 from baton.engine.columns import FUTURE, Array, Bools
 from baton.engine.demands import Demand
+from baton.engine.domains import DONE, Rank, Tried
 from baton.engine.jobs import Job, Task
 from baton.engine.nodes import NodeView
 from baton.engine.objects import CardKind, GroupPhase, QueueState
@@ -54,14 +55,29 @@ class _Nodes(NamedTuple):
 
 def first_refused(session: Session, attempt: Statement, job: Job) -> Task | None:
     """Place the job's tasks until it can start; the first that has no place now, or None when it can start."""
-    for task in sorted(job.pending.values(), key=session.task_key):
+    refused: Task | None = None
+
+    def place(task: Task) -> bool:
+        nonlocal refused
         placement = session.find(task)
         if placement is None or placement.later:
-            return task
+            refused = refused or task
+            return False
         attempt.place(task, placement)
-        if session.job_ready(job):
-            break
-    return None
+        return True
+
+    def everything() -> Rank | None:
+        nonlocal refused
+        refused = None
+        waiting = sorted(job.pending.values(), key=session.task_key, reverse=True)
+        started = session.domains.fill(
+            job, waiting, attempt, place, lambda _tasks: session.job_ready(job), all_or_nothing=True
+        )
+        return DONE if started or refused is None else None
+
+    if session.domains.attempt(job, attempt, everything) is not None:
+        return None
+    return refused or min(job.pending.values(), key=session.task_key)
 
 
 class Explainer:
@@ -122,6 +138,9 @@ class Explainer:
             return self._session.job_valid(job) or "the job is not complete"
         if cause in _DETAILS:
             return _DETAILS[cause].format(queue=queue)
+        tried = self._session.domains.tried.get(job.key)
+        if tried is not None:
+            return _network(tried, job)
         if nodes is not None and nodes.feasible:
             plural = "" if nodes.feasible == 1 else "s"
             return f"{nodes.feasible} node{plural} could take one more pod, but not as many as the gang needs"
@@ -144,6 +163,7 @@ class Explainer:
         session = self._session
         # What plugins hold against one job and not against its equal only matters where a node would take it at all.
         apart = task.job is not None and session.framework.flat("sees_world") and not session.is_hopeless(task)
+        apart = apart or (task.job is not None and task.job.group.close)
         key = (*session.signature_key(task), task.job.key if apart and task.job is not None else None)
         known = self._known.get(key)
         if known is None:
@@ -251,6 +271,24 @@ class Explainer:
         if nodes is not None and cause in (Cause.NODES, Cause.GANG):
             return nodes.would_help
         return tuple(text.format(queue=job.group.queue) for text in _REMEDIES.get(cause, ()))
+
+
+def _network(tried: Tried, job: Job) -> str:
+    """How a search through the hyper nodes ended, in words."""
+    closeness = job.group.closeness
+    assert closeness is not None
+    if tried.highest == -1:
+        return f"no hyper node has a tier named {closeness.highest_tier_name}"
+    reach = "any tier" if tried.highest is None else f"tier {tried.highest} or lower"
+    if tried.astray:
+        return f"its running pods are not all in one hyper node of {reach}"
+    if not tried.domains:
+        return f"the cluster has no hyper node of {reach} with nodes"
+    plural = "pod" if tried.needed == 1 else "pods"
+    return (
+        f"none of {tried.domains} hyper nodes of {reach} takes {tried.needed} {plural} more at once; nearest is"
+        f" {tried.nearest} with room for {min(tried.room, tried.needed)}"
+    )
 
 
 def describe(demand: Demand) -> str:

@@ -18,6 +18,7 @@ HOOKS = (
     "world_filters",
     "world_scores",
     "card_scores",
+    "domain_scores",
     "job_valid",
     "job_ready",
     "job_pipelined",

@@ -303,10 +303,40 @@ class GroupPhase(StrEnum):
     COMPLETED = "Completed"
 
 
+class HyperNodeMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What one line of a hyper node adds to it: nodes or hyper nodes, by name, by pattern or (nodes only) by labels."""
+
+    nodes: bool = True
+    """False: other hyper nodes."""
+    name: str = ""
+    pattern: str = ""
+    """A regular expression that is looked for anywhere in the name."""
+    selector: LabelSelector | None = None
+
+
+class HyperNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Nodes that are close to each other in the network: a host's links, a rack, a row. A lower tier is closer."""
+
+    name: str
+    tier: int = 0
+    tier_name: str = ""
+    members: tuple[HyperNodeMember, ...] = ()
+
+
+class Closeness(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How close together pods must be (hard), or should be (soft): in one hyper node of this tier or a lower one."""
+
+    hard: bool = True
+    highest_tier: int | None = None
+    highest_tier_name: str = ""
+    """The tier by the name that hyper nodes give it; neither number nor name: any tier."""
+
+
 class Parts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A gang's sub-groups of one kind: selected pods with the same values of `keys` are one part.
 
-    A part starts whole, with `size` pods, or not at all; the gang needs `minimum` such parts.
+    A part starts whole, with `size` pods, or not at all; the gang needs `minimum` such parts. `closeness` is about the
+    pods of one part.
     """
 
     name: str = ""
@@ -314,6 +344,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     keys: tuple[str, ...] = ()
     size: int = 1
     minimum: int = 0
+    closeness: Closeness | None = None
 
 
 class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -339,10 +370,18 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     topology_affinity: tuple[tuple[str, ...], ...] = ()
     topology_anti_affinity: tuple[tuple[str, ...], ...] = ()
     topology_order: tuple[str, ...] = ()
+    closeness: Closeness | None = None
 
     @property
     def namespace(self) -> str:
         return self.key.partition("/")[0]
+
+    @property
+    def close(self) -> bool:
+        """Whether the network between its pods matters."""
+        if self.closeness is None and not self.parts:
+            return False
+        return self.closeness is not None or any(parts.closeness is not None for parts in self.parts)
 
 
 class QueueState(StrEnum):

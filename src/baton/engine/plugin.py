@@ -20,8 +20,10 @@ from baton.engine.columns import Bools, Floats
 from baton.engine.jobs import Job, QueueShare, Task
 from baton.engine.nodes import NodeView
 from baton.engine.objects import Node
+from baton.engine.resources import Vector
 
 if TYPE_CHECKING:
+    from baton.engine.domains import DomainView
     from baton.engine.session import Session
 
 MAX_SCORE = 100.0
@@ -110,6 +112,13 @@ class Plugin(Generic[A]):
 
     def card_scores(self, task: Task, row: int) -> Sequence[float] | None:
         """Preference among the cards of one node, higher first."""
+        raise NotImplementedError
+
+    def domain_scores(self, need: Vector, domains: "DomainView") -> Floats:
+        """Preference among hyper nodes of one tier for a job that is to be in one of them; `need` is what it asks for.
+
+        One number per domain, by custom 0 to 100 times a weight.
+        """
         raise NotImplementedError
 
     def job_valid(self, job: Job) -> str | None:

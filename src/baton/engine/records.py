@@ -14,6 +14,7 @@ from baton.engine.events import (
     BudgetChanged,
     Event,
     GroupChanged,
+    HyperNodeChanged,
     NamespaceChanged,
     NodeChanged,
     PodChanged,
@@ -101,6 +102,8 @@ def snapshot(state: ClusterState) -> Iterator[Event]:
     for node in state.table.nodes:
         if node is not None:
             yield NodeChanged(node)
+    for hyper_node in state.forest.hyper_nodes.values():
+        yield HyperNodeChanged(hyper_node)
     for job in state.jobs.values():
         if not job.implicit:
             yield GroupChanged(msgspec.structs.replace(job.group, phase=job.phase))

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from baton.engine.affinity import PlacedPods, card_key
-from baton.engine.columns import Bools
+from baton.engine.cards import MEMORY, SHARE, SLOT
+from baton.engine.columns import Array, Bools
 from baton.engine.demands import Demand
 from baton.engine.jobs import Task
 from baton.engine.nodes import NodeView
@@ -46,6 +47,32 @@ def fits_empty(task: Task, nodes: NodeView) -> Bools:
     for place in task.needs.places:
         ok &= request[place] <= nodes.allocatable(place)
     return ok
+
+
+def copies_at_most(task: Task, nodes: NodeView) -> Array:
+    """How many such tasks each node has room for, by resources and cards: never fewer than it has."""
+    copies = np.full(nodes.size, np.iinfo(np.int32).max, dtype=np.int64)
+    for place in task.needs.places:
+        free = np.maximum(nodes.allocatable(place) - nodes.used(place), 0)
+        copies = np.minimum(copies, free // max(int(task.needs.request[place]), 1))
+    for demand in task.needs.cards.demands:
+        if demand.init is None:
+            copies = np.minimum(copies, _units(task, demand, nodes).sum(axis=0) // max(demand.cards, 1))
+    return copies
+
+
+def _units(task: Task, demand: Demand, nodes: NodeView) -> Array:
+    """How many units of the demand each card has room for, [cards, rows]."""
+    fitting = fitting_cards(task, demand, nodes)
+    if demand.exclusive:
+        return fitting.astype(np.int64)
+    free = nodes.card_capacity() - nodes.card_usage()[: len(nodes.card_capacity())]
+    units = np.full(fitting.shape, np.iinfo(np.int32).max, dtype=np.int64)
+    need = demand.memory_need(nodes.column(nodes.ledger.physical_mib))
+    for quantity, amount in ((MEMORY, need), (SHARE, demand.share_milli), (SLOT, demand.slots)):
+        if amount is not None:
+            units = np.where(np.asarray(amount) > 0, np.minimum(units, free[quantity] // np.maximum(amount, 1)), units)
+    return np.where(fitting, units, 0)
 
 
 def fitting_cards(task: Task, demand: Demand, nodes: NodeView) -> npt.NDArray[np.bool_]:

@@ -19,14 +19,16 @@ import numpy as np
 import numpy.typing as npt
 
 from baton.engine.card_choice import NOTHING, Assignment
-from baton.engine.columns import BOTH, FUTURE, Array, Floats
-from baton.engine.framework import Framework
+from baton.engine.columns import BOTH, FUTURE, Array, Bools, Floats, Rows
+from baton.engine.domains import Domains, DomainView, tightness
+from baton.engine.framework import AnyPlugin, Framework
 from baton.engine.jobs import Job, QueueShare, Status, Task
 from baton.engine.nodes import NodeView
 from baton.engine.nominees import Nominees
 from baton.engine.objects import GroupKey, GroupPhase, LabelSelector, PodKey, QueueName
 from baton.engine.plan import Binding, Eviction, Nomination, PhaseChange
 from baton.engine.plugin import Check, OrderKey, Scope, Vote, overrides
+from baton.engine.resources import PODS, Vector
 from baton.engine.room import allowed_positions, room_checks
 from baton.engine.signatures import NEVER, Key, Signature, SignatureCache
 from baton.engine.state import ClusterState
@@ -36,6 +38,9 @@ from baton.engine.verdicts import Cause
 
 EVICTABLE = frozenset({Status.BOUND, Status.RUNNING})
 """Not what this or an unconfirmed plan has just bound: a plan must not both start and stop a pod."""
+
+
+OUTSIDE = "outside the hyper nodes that the job may use"
 
 
 class Placement(NamedTuple):
@@ -79,6 +84,7 @@ class Session:
         """Victims of this session, committed or about to be."""
         self._evictable: dict[QueueName, dict[int, list[Task]]] | None = None
         state.settle()
+        self.domains = Domains(self)
         for plugin in framework.plugins:
             plugin.open(self)
         cache.start_session(tuple(plugin.revision(self) for plugin in framework.plugins))
@@ -177,15 +183,16 @@ class Session:
         signature = self._cache.of(task, self)
         self._cache.refresh(signature, task, self)
         worldly = self._sees_world(task)
+        within = self.domains.rows(task) if task.job is not None and task.job.group.close else None
         if signature.score is not None and len(signature.score):
-            placement = self._best(task, signature, signature.score, worldly, later=False)
+            placement = self._best(task, signature, signature.score, worldly, within, later=False)
             if placement is not None:
                 return placement
         later = self._later(signature, worldly)
         if later is None or not len(later):
             return None
         with self.foreseen():
-            return self._best(task, signature, later, worldly, later=True)
+            return self._best(task, signature, later, worldly, within, later=True)
 
     def _later(self, signature: Signature, worldly: bool) -> Floats | None:
         """Scores where there will be room. A node that has room now is among them when pods elsewhere matter: what
@@ -198,9 +205,9 @@ class Session:
         return np.maximum(signature.score, signature.later)
 
     def _best(
-        self, task: Task, signature: Signature, scores: Floats, worldly: bool, *, later: bool
+        self, task: Task, signature: Signature, scores: Floats, worldly: bool, within: Rows | None, *, later: bool
     ) -> Placement | None:
-        seen = self._with_world(task, scores) if worldly else scores
+        seen = scores if within is None and not worldly else self._seen(task, scores, within)
         while True:
             row = int(seen.argmax())
             if seen[row] == NEVER:
@@ -237,6 +244,23 @@ class Session:
         signature = self._cache.of(task, self)
         self._cache.refresh(signature, task, self)
         return signature.is_nowhere()
+
+    def would_take(self, task: Task) -> Bools:
+        """Which nodes would take such a task, now or once evicted pods are gone, whatever pods elsewhere say."""
+        signature = self._cache.of(task, self)
+        self._cache.refresh(signature, task, self)
+        fits: Bools = signature.score > NEVER
+        return fits if signature.later is None else fits | (signature.later > NEVER)
+
+    def domain_scores(self, need: Vector, domains: DomainView) -> Floats:
+        """How well the need fits into each domain: by plugins, else the fuller the better."""
+        plugins = self.framework.flat("domain_scores")
+        if not plugins:
+            return tightness(need, domains, lambda place: place != PODS)
+        total = np.zeros(domains.size)
+        for plugin in plugins:
+            total += plugin.domain_scores(need, domains)
+        return total
 
     def note_placed(self, task: Task, row: int) -> None:
         if task._signature is not None:
@@ -298,6 +322,11 @@ class Session:
 
     def checks(self, task: Task, nodes: NodeView) -> Iterable[Check]:
         """Every predicate, in the order they count in explanations."""
+        within = self.domains.rows(task)
+        if within is not None:
+            allowed = np.zeros(nodes.table.count, dtype=np.bool_)
+            allowed[within] = True
+            yield Check(OUTSIDE, nodes.column(allowed), resolvable=False)
         for plugin in self._filters:
             yield from plugin.filters(task, nodes)
         if self._sees_world(task):
@@ -415,17 +444,28 @@ class Session:
             return True
         return any(plugin.sees_world(task) for plugin in self._world_watchers)
 
-    def _with_world(self, task: Task, scores: Floats) -> Floats:
-        view = self.state.table.view()
-        seen = scores.copy()
-        for plugin in self._world_filters:
+    def _seen(self, task: Task, scores: Floats, within: Rows | None) -> Floats:
+        """The scores in the light of pods elsewhere, and only of the rows where the task may be."""
+        view = self.state.table.view(within)
+        seen = scores.copy() if within is None else scores[within]
+        for plugin in self._world_plugins(task, self._world_filters):
             for check in plugin.world_filters(task, view):
                 seen[~check.ok] = NEVER
-        for plugin in self._world_scorers:
+        for plugin in self._world_plugins(task, self._world_scorers):
             more = plugin.world_scores(task, view)
             if more is not None:
                 seen += more
-        return seen
+        if within is None:
+            return seen
+        confined = np.full(len(scores), NEVER)
+        confined[within] = seen
+        return confined
+
+    def _world_plugins(self, task: Task, plugins: Sequence[AnyPlugin]) -> Sequence[AnyPlugin]:
+        """Those with something to say: all of them where other pods' labels matter, else those that ask for it."""
+        if task.needs.worldly or self.state.placed.concerns(task):
+            return plugins
+        return [plugin for plugin in plugins if plugin in self._world_watchers and plugin.sees_world(task)]
 
     def _vote(self, hook: str, job: Job) -> bool:
         for tier in self.framework.tiers(hook):

@@ -10,6 +10,7 @@ from typing import Any
 from baton.engine import events
 from baton.engine.card_choice import NOTHING
 from baton.engine.columns import FUTURE
+from baton.engine.hypernodes import Forest
 from baton.engine.jobs import FINISHED, HELD, ON_NODE, READY, VALID, Job, QueueShare, Status, Task
 from baton.engine.moves import Moves
 from baton.engine.objects import (
@@ -40,6 +41,7 @@ class ClusterState(Moves):
         self.budgets: dict[tuple[str, str], Budget] = {}
         self.adrift: dict[NodeName, dict[PodKey, Pod]] = {}
         """Pods bound to a node that is not known (yet)."""
+        self.forest = Forest(self.table)
         self._unqueued: dict[QueueName, dict[GroupKey, Job]] = {}
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             events.NodeChanged: lambda event: self._node_changed(event.node),
@@ -56,6 +58,8 @@ class ClusterState(Moves):
             events.BudgetRemoved: lambda event: self._forget(self.budgets, event),
             events.NamespaceChanged: lambda event: self._namespace(event.namespace.name, dict(event.namespace.labels)),
             events.NamespaceRemoved: lambda event: self._namespace(event.name, None),
+            events.HyperNodeChanged: lambda event: self.forest.put(event.hyper_node),
+            events.HyperNodeRemoved: lambda event: self.forest.remove(event.name),
             events.BindFailed: lambda event: self._bind_failed(event.key),
             events.EvictFailed: lambda event: self._evict_failed(event.key),
         }
@@ -66,11 +70,17 @@ class ClusterState(Moves):
             self._handlers[type(event)](event)
         self.commit()
 
+    def settle(self) -> None:
+        super().settle()
+        self.forest.settle()
+
     def _node_changed(self, node: Node) -> None:
         row = self.table.row_of.get(node.name)
         previous = self.table.nodes[row] if row is not None else None
         if previous == node:
             return
+        if previous is not None and previous.labels != node.labels:
+            self.forest.labels_changed()
         lifted: list[tuple[Task, Status]] = []
         if (
             row is not None

@@ -1,4 +1,4 @@
-"""Volcano's objects, typed: Job, CronJob, PodGroup, Queue, Command, JobTemplate, JobFlow.
+"""Volcano's objects, typed: Job, CronJob, PodGroup, Queue, Command, JobTemplate, JobFlow, HyperNode.
 
 Values are read from the API server and sent back, so every field of spec and status is here, and encoding leaves out
 what has its default value: an object that was read and is written again says the same. Two consequences. A pod
@@ -27,8 +27,10 @@ BATCH = "batch.volcano.sh/v1alpha1"
 SCHEDULING = "scheduling.volcano.sh/v1beta1"
 BUS = "bus.volcano.sh/v1alpha1"
 FLOW = "flow.volcano.sh/v1alpha1"
+TOPOLOGY = "topology.volcano.sh/v1alpha1"
 JOB_KIND, CRON_JOB_KIND, POD_GROUP_KIND = "Job", "CronJob", "PodGroup"
 QUEUE_KIND, COMMAND_KIND, JOB_TEMPLATE_KIND, JOB_FLOW_KIND = "Queue", "Command", "JobTemplate", "JobFlow"
+HYPER_NODE_KIND = "HyperNode"
 
 
 class _Written(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -382,6 +384,54 @@ class JobFlow(_Written, frozen=True):
     status: JobFlowStatus = JobFlowStatus()
 
 
+class ExactMatch(_Written, frozen=True):
+    name: str = ""
+
+
+class RegexMatch(_Written, frozen=True):
+    pattern: str = ""
+
+
+class MemberSelector(_Written, frozen=True):
+    """One of the three."""
+
+    exact_match: ExactMatch | None = None
+    regex_match: RegexMatch | None = None
+    label_match: Template | None = None
+
+
+class HyperNodeMember(_Written, frozen=True):
+    type: str = "Node"
+    selector: MemberSelector = MemberSelector()
+
+
+class HyperNodeSpec(_Written, frozen=True):
+    tier: int = 0
+    tier_name: str = ""
+    members: tuple[HyperNodeMember, ...] = ()
+
+
+class HyperNodeCondition(_Written, frozen=True):
+    type: str = ""
+    status: str = ""
+    last_transition_time: str | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class HyperNodeStatus(_Written, frozen=True):
+    conditions: tuple[HyperNodeCondition, ...] = ()
+    node_count: int | None = None
+
+
+class HyperNode(_Written, frozen=True):
+    """topology.volcano.sh/v1alpha1 HyperNode, without a namespace: nodes that are close to each other."""
+
+    metadata: Metadata
+    spec: HyperNodeSpec = HyperNodeSpec()
+    status: HyperNodeStatus = HyperNodeStatus()
+
+
 JOBS: Resource[Job] = Resource("batch.volcano.sh", "v1alpha1", "jobs", Job)
 CRON_JOBS: Resource[CronJob] = Resource("batch.volcano.sh", "v1alpha1", "cronjobs", CronJob)
 POD_GROUPS: Resource[PodGroup] = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", PodGroup)
@@ -389,3 +439,6 @@ QUEUES: Resource[Queue] = Resource("scheduling.volcano.sh", "v1beta1", "queues",
 COMMANDS: Resource[Command] = Resource("bus.volcano.sh", "v1alpha1", "commands", Command)
 JOB_TEMPLATES: Resource[JobTemplate] = Resource("flow.volcano.sh", "v1alpha1", "jobtemplates", JobTemplate)
 JOB_FLOWS: Resource[JobFlow] = Resource("flow.volcano.sh", "v1alpha1", "jobflows", JobFlow)
+HYPER_NODES: Resource[HyperNode] = Resource(
+    "topology.volcano.sh", "v1alpha1", "hypernodes", HyperNode, namespaced=False
+)

@@ -50,6 +50,14 @@ spec:
 """
 
 
+HYPER_NODE = """
+apiVersion: topology.volcano.sh/v1alpha1
+kind: HyperNode
+metadata: {name: columns}
+spec: {tier: 1, members: [{type: Node, selector: {SELECTOR}}]}
+"""
+
+
 def test_installing_again_changes_nothing_and_says_so(kwok_bed: Bed) -> None:
     lines = baton(kwok_bed, "install", "--crds").splitlines()
     assert sorted(lines) == sorted(
@@ -77,6 +85,7 @@ def test_a_dry_run_says_what_would_change_and_stores_nothing(kwok_bed: Bed) -> N
         ("vj", ["NAME", "STATUS", "MINAVAILABLE", "RUNNINGS", "AGE"]),
         ("pg", ["NAME", "STATUS", "MINMEMBER", "RUNNINGS", "AGE"]),
         ("jf", ["NAME", "STATUS", "AGE"]),
+        ("hn", ["NAME", "TIER", "TIERNAME", "NODECOUNT", "AGE"]),
     ],
 )
 def test_short_names_and_columns_are_those_that_people_type(
@@ -93,7 +102,11 @@ def test_short_names_and_columns_are_those_that_people_type(
         kwok_namespace,
         "apiVersion: flow.volcano.sh/v1alpha1\nkind: JobFlow\nmetadata: {name: f}\nspec: {flows: [{name: a}]}\n",
     )
-    assert kwok_bed.kubectl("get", word, "-n", kwok_namespace).splitlines()[0].split() == columns
+    apply(kwok_bed, kwok_namespace, HYPER_NODE.replace("SELECTOR", "exactMatch: {name: a}"))
+    try:
+        assert kwok_bed.kubectl("get", word, "-n", kwok_namespace).splitlines()[0].split() == columns
+    finally:
+        kwok_bed.api.delete("/apis/topology.volcano.sh/v1alpha1/hypernodes/columns")
 
 
 def test_defaults_are_set_and_the_pod_template_is_kept_whole(kwok_bed: Bed, kwok_namespace: str) -> None:
@@ -125,6 +138,17 @@ def test_a_patch_in_a_flow_gets_no_defaults_that_would_overwrite_the_template(
         (
             "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: q}\nspec: {weight: 70000}\n",
             "less than or equal to 65535",
+        ),
+        (HYPER_NODE.replace("SELECTOR", "exactMatch: {name: ''}"), "should be at least 1 chars long"),
+        (HYPER_NODE.replace("SELECTOR", "exactMatch: {name: A_b}"), "should match"),
+        (HYPER_NODE.replace("SELECTOR", ""), "give one of exactMatch, regexMatch, labelMatch, and only one"),
+        (
+            HYPER_NODE.replace("SELECTOR", "exactMatch: {name: a}, regexMatch: {pattern: a}"),
+            "give one of exactMatch, regexMatch, labelMatch, and only one",
+        ),
+        (
+            HYPER_NODE.replace("{type: Node, selector: {SELECTOR}}", ""),
+            "members",
         ),
     ],
 )

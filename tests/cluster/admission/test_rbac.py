@@ -20,7 +20,7 @@ from testbed.errors import BedError
 from testbed.kwok import OUTCOME
 from testbed.processes import Component
 from tests.cluster.admission.webhooks import NAMESPACE, Replica, called, free_port, install_webhooks, remove_webhooks
-from tests.jobs.admission.cases import Object, container, cron_job, job, job_flow, queue, task
+from tests.jobs.admission.cases import Object, container, cron_job, hyper_node, job, job_flow, member, queue, task
 
 pytestmark = pytest.mark.cluster
 
@@ -193,6 +193,7 @@ def live(bed: Bed, namespace: str) -> None:
     bare = {"metadata": pods, "spec": {"schedulerName": "volcano", "containers": [container()]}}
     spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": bare}
     apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec})
+    apply(hyper_node(member(regexMatch={"pattern": ".*"}), name=f"{namespace}-all"))
     apply(job(name="stays"))
     bed.wait_for(lambda: phase(f"{collection}/stays") == "Running", "a job to run", 120)
     bed.wait_for(lambda: not bed.api.exists(f"{collection}/train"), "a job to complete and go", 120)
@@ -213,6 +214,9 @@ def live(bed: Bed, namespace: str) -> None:
         120,
     )
     bed.kubectl("delete", "deployment", "web", "-n", namespace)
+    held = f"/apis/topology.volcano.sh/v1alpha1/hypernodes/{namespace}-all"
+    bed.wait_for(lambda: bed.api.get(held).get("status", {}).get("nodeCount") == 3, "the nodes to be counted", 120)
+    bed.api.delete(held)
 
 
 def unused_rights(bed: Bed) -> dict[str, set[Right]]:

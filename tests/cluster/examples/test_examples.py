@@ -280,3 +280,43 @@ def test_every_example_is_applied_somewhere() -> None:
     """A manifest that no test applies may rot."""
     tests = Path(__file__).read_text() + (Path(__file__).parents[1] / "test_one_pod.py").read_text()
     assert [path.name for path in sorted(EXAMPLES.glob("*.yaml")) if f'"{path.name}"' not in tests] == []
+
+
+@pytest.fixture
+def racks(baton_cluster: BatonPrograms) -> Iterator[dict[str, str]]:
+    """Each node in a rack of its own, by label; hyper nodes are deleted and labels taken away afterwards."""
+    api = baton_cluster.bed.api
+    rack_of = dict(zip(sorted(baton_cluster.bed.ready_nodes()), "ab", strict=True))
+    for node, rack in rack_of.items():
+        api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {"example.com/rack": rack}}})
+    yield rack_of
+    api.delete(HYPER_NODES)
+    for node in rack_of:
+        api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {"example.com/rack": None}}})
+
+
+HYPER_NODES = "/apis/topology.volcano.sh/v1alpha1/hypernodes"
+
+
+def test_gangs_and_their_partitions_stay_within_racks(
+    baton_cluster: BatonPrograms, baton_namespace: str, racks: dict[str, str]
+) -> None:
+    """Four GPUs in each rack: the gang takes one rack whole, the two groups of the other job are in the other."""
+    baton_cluster.apply(baton_namespace, EXAMPLES / "network-topology.yaml")
+
+    def racks_of(job: str) -> list[str]:
+        return [racks[pod["spec"]["nodeName"]] for pod in baton_cluster.until_pods(baton_namespace, job, 4, "Running")]
+
+    near, groups = racks_of("near"), racks_of("groups")
+    assert len(set(near)) == 1
+    assert groups[0] == groups[1]
+    assert groups[2] == groups[3]
+
+    def counted() -> bool:
+        items = baton_cluster.bed.api.get(HYPER_NODES)["items"]
+        counts = {item["metadata"]["name"]: item.get("status", {}).get("nodeCount") for item in items}
+        return counts == {"rack-a": 1, "rack-b": 1, "row-1": 2}
+
+    baton_cluster.bed.wait_for(counted, "the nodes of the hyper nodes to be counted")
+    completed(baton_cluster, baton_namespace, "near")
+    completed(baton_cluster, baton_namespace, "groups")

@@ -93,6 +93,19 @@ def job_flow(*flows: Object, **spec: Any) -> Object:
     }
 
 
+def hyper_node(*members: Object, name: str = "rack-1") -> Object:
+    return {
+        "apiVersion": "topology.volcano.sh/v1alpha1",
+        "kind": "HyperNode",
+        "metadata": {"name": name},
+        "spec": {"tier": 1, "members": list(members)},
+    }
+
+
+def member(type: str = "Node", **selector: Object) -> Object:  # noqa: A002  # the word of the API
+    return {"type": type, "selector": selector}
+
+
 def pod(first: Object | None = None, annotations: Object | None = None, **spec: Any) -> Object:
     return {
         "apiVersion": "v1",
@@ -288,6 +301,10 @@ CASES: tuple[Case, ...] = (
     Case("cron-zone-local", cron_job(timeZone="Local")),
     Case("cron-zone", cron_job(timeZone="Europe/Atlantis")),
     Case("cron-name", cron_job(name="n" * 53)),
+    Case("hypernode-pattern", hyper_node(member(regexMatch={"pattern": "rack-[1"}))),
+    Case("hypernode-pattern", hyper_node(member(regexMatch={"pattern": "[[:alpha:]]"})), name="other-dialect"),
+    Case("hypernode-labels", hyper_node(member("HyperNode", labelMatch={"matchLabels": {"rack": "1"}}))),
+    Case("hypernode-self", hyper_node(member("HyperNode", exactMatch={"name": "rack-1"}))),
     Case("flow-name", job_flow({"name": ""})),
     Case("flow-target", job_flow({"name": "b", "dependsOn": {"targets": ["a"]}})),
     Case(

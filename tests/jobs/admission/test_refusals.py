@@ -22,8 +22,10 @@ from tests.jobs.admission.cases import (
     Object,
     container,
     cron_job,
+    hyper_node,
     job,
     job_flow,
+    member,
     pod,
     queue,
     task,
@@ -38,6 +40,7 @@ PATHS = {
     "CronJob": "cronjobs",
     "JobFlow": "jobflows",
     "JobTemplate": "jobtemplates",
+    "HyperNode": "hypernodes",
     "Pod": "pods",
 }
 
@@ -133,6 +136,8 @@ GOOD = (
     job_flow({"name": "a"}, {"name": "b", "dependsOn": {"targets": ["a"]}}),
     job_flow({"name": "a"}, {"name": "a"}),
     job_flow(),
+    hyper_node(member(exactMatch={"name": "node-1"}), member(labelMatch={"matchLabels": {"rack": "1"}})),
+    hyper_node(member("HyperNode", regexMatch={"pattern": "^rack-2.*"})),
 )
 
 

@@ -8,7 +8,7 @@ import pytest
 from baton.engine.engine import Engine
 from baton.engine.events import BindFailed, PodRemoved
 from baton.engine.jobs import Status
-from baton.engine.objects import GroupKey, PodKey
+from baton.engine.objects import Closeness, GroupKey, PodKey
 from baton.engine.presets import configured
 from baton.kube import core, volcano
 from baton.kube.client import Client
@@ -200,3 +200,37 @@ def test_the_shared_spec_is_kept_while_the_pod_says_the_same(world: World) -> No
     task = world.engine.state.tasks[PodKey("team/a")]
     assert task.status is Status.RUNNING
     assert task.pod.spec is before
+
+
+def test_hyper_nodes_and_the_rules_of_groups_reach_the_engine(world: World) -> None:
+    """Two nodes of four CPUs in two racks: a gang of six that must be in one rack waits, in a row it starts."""
+    world.node("m")
+    for name, tier, kind, selector in (
+        ("rack-n", 1, "Node", {"exactMatch": {"name": "n"}}),
+        ("rack-m", 1, "Node", {"regexMatch": {"pattern": "^m$"}}),
+        ("row", 2, "HyperNode", {"regexMatch": {"pattern": "^rack-"}}),
+    ):
+        spec = {"tier": tier, "tierName": "row" * (tier == 2), "members": [{"type": kind, "selector": selector}]}
+        world.feed.hyper_nodes.put(world.made(volcano.HyperNode, {"metadata": {"name": name}, "spec": spec}))
+    for at in range(6):
+        world.pod(f"p{at}", group="g")
+    world.group("g", 6, networkTopology={"mode": "hard", "highestTierAllowed": 1})
+    assert world.plan() == set()
+    world.group("g", 6, networkTopology={"mode": "hard", "highestTierName": "row"})
+    assert len(world.plan()) == 6
+    world.feed.hyper_nodes.remove(Key("row"))
+    world.plan()
+    assert set(world.engine.state.forest.counts) == {"rack-n", "rack-m"}
+
+
+def test_sub_groups_and_rules_without_a_tier_are_translated(world: World) -> None:
+    world.group(
+        "g",
+        2,
+        networkTopology={"mode": "hard"},
+        subGroupPolicy=[{"name": "p", "networkTopology": {"mode": "soft", "highestTierAllowed": 1}}],
+    )
+    world.plan()
+    group = world.engine.state.jobs[GroupKey("team/g")].group
+    assert group.closeness == Closeness(hard=False), "a rule that names no tier is a wish"
+    assert group.parts[0].closeness == Closeness(hard=False, highest_tier=1)

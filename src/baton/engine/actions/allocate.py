@@ -12,6 +12,7 @@ decided for them, and what they hold is of use to nobody until they are whole.
 import heapq
 from typing import Any
 
+from baton.engine.domains import DONE, PROMISED, Rank
 from baton.engine.jobs import Job, QueueShare, Status, Task
 from baton.engine.objects import GroupPhase, QueueState
 from baton.engine.session import Session
@@ -229,8 +230,50 @@ def _not_now(session: Session, job: Job) -> Cause | None:
     return None
 
 
-def _placed(statement: Statement) -> list[Task]:
-    return [task for task, _, _ in statement.allocated]
+class _Try:
+    """One way to place a job's waiting tasks, the next one last, up to a ready gang; what was tried is taken off."""
+
+    def __init__(
+        self, session: Session, queue: QueueShare, job: Job, waiting: list[Task], statement: Statement
+    ) -> None:
+        self._session = session
+        self._queue = queue
+        self._job = job
+        self._statement = statement
+        self._refused: set[int] = set()
+        self._repeats = any(parts.closeness is not None for parts in job.group.parts)
+        """Members of a part are tried in one hyper node after another: where one was refused, the next may do."""
+        self.waiting = waiting
+        self.stuck: Task | None = None
+        self.cause = Cause.NODES
+        self.ready = False
+
+    def run(self) -> Rank | None:
+        session, job, statement = self._session, self._job, self._statement
+        self.ready = session.domains.fill(job, self.waiting, statement, self._place, self._enough)
+        placed = [task for task, _, _ in statement.allocated]
+        if self.ready or (placed and self._enough(placed)):
+            return DONE
+        return PROMISED if session.job_pipelined(job) and (statement.pipelined or placed) else None
+
+    def _enough(self, tasks: list[Task]) -> bool:
+        return self._session.job_ready(self._job) and (not self._job.group.parts or self._job.parts_whole(tasks))
+
+    def _place(self, task: Task) -> bool:
+        if task.needs.number in self._refused or task.status is not Status.PENDING:
+            return False
+        placement = None
+        if not self._session.allocatable(self._queue, task):
+            self.cause = Cause.QUEUE_SHARE if self.stuck is None else self.cause
+        else:
+            placement = self._session.find(task)
+        if placement is None:
+            self.stuck = self.stuck or task
+            if not self._repeats:
+                self._refused.add(task.needs.number)
+            return False
+        self._statement.place(task, placement)
+        return True
 
 
 def _allocate_job(session: Session, queue: QueueShare, job: Job, waiting: list[Task]) -> bool:
@@ -239,37 +282,31 @@ def _allocate_job(session: Session, queue: QueueShare, job: Job, waiting: list[T
     `waiting` has the job's tasks, the next one last; what was tried is taken off.
     """
     statement = session.statement()
-    stuck: Task | None = None
-    cause = Cause.NODES
-    refused: set[int] = set()
-    ready = False
-    while waiting and not ready:
-        task = waiting.pop()
-        if task.needs.number in refused or task.status is not Status.PENDING:
-            continue
-        if not session.allocatable(queue, task):
-            stuck, cause = stuck or task, Cause.QUEUE_SHARE if stuck is None else cause
-            refused.add(task.needs.number)
-            continue
-        placement = session.find(task)
-        if placement is None:
-            stuck = stuck or task
-            refused.add(task.needs.number)
-            continue
-        statement.place(task, placement)
-        ready = session.job_ready(job) and job.parts_whole([task])
-    if ready or (statement.allocated and session.job_ready(job) and job.parts_whole(_placed(statement))):
+    attempt = _Try(session, queue, job, waiting, statement)
+    farthest = 0
+
+    def place() -> Rank | None:
+        nonlocal attempt, farthest
+        attempt = _Try(session, queue, job, waiting.copy() if job.group.close else waiting, statement)
+        rank = attempt.run()
+        farthest = max(farthest, len(statement.allocated) + len(statement.pipelined))
+        return rank
+
+    rank = session.domains.attempt(job, statement, place)
+    if rank is None:
+        session.placeable[job.key] = farthest
+        statement.discard()
+        session.job_blocked(job, attempt.cause, attempt.stuck)
+        return False
+    if rank == DONE:
         statement.commit()
         session.job_started(job)
         session.blocked.pop(job.key, None)
-    elif session.job_pipelined(job) and (statement.pipelined or statement.allocated):
-        statement.keep_promises()
-        session.blocked[job.key] = (Cause.PIPELINED, stuck)
     else:
-        session.placeable[job.key] = len(statement.allocated) + len(statement.pipelined)
-        statement.discard()
-        session.job_blocked(job, cause, stuck)
-        return False
-    if stuck is not None:
-        session.blocked[job.key] = (cause, stuck)
-    return ready and bool(waiting)
+        statement.keep_promises()
+        session.blocked[job.key] = (Cause.PIPELINED, attempt.stuck)
+    if attempt.stuck is not None:
+        session.blocked[job.key] = (attempt.cause, attempt.stuck)
+    if attempt.waiting is not waiting:
+        waiting[:] = attempt.waiting
+    return attempt.ready and bool(waiting)

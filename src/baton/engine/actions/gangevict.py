@@ -11,7 +11,16 @@ from collections.abc import Sequence
 
 from baton.engine.actions.preempt import between_jobs
 from baton.engine.actions.reclaim import reclaim_for, reclaim_with
-from baton.engine.evictions import Allowed, Failures, evicting_tasks, keep_or_discard, starving_jobs
+from baton.engine.columns import Rows
+from baton.engine.domains import Rank
+from baton.engine.evictions import (
+    Allowed,
+    Failures,
+    evicting_tasks,
+    keep_or_discard,
+    place_starving,
+    starving_jobs,
+)
 from baton.engine.jobs import Job, QueueShare, Task
 from baton.engine.session import EVICTABLE, Session
 from baton.engine.statement import Statement
@@ -69,17 +78,32 @@ def _whole_gangs(session: Session, job: Job, others: Sequence[Job], action: str)
         return session.victims(hook, preemptor, victims, besides=GANG)
 
     session.nominees.make_way(job)
-    gone, statement = _enough(session, job, tasks, _bundles(tasks[0], others, allowed), action)
-    for bundle in gone[:-1] if session.job_pipelined(job) else ():
-        fewer = [other for other in gone if other is not bundle]
-        statement.discard()
-        statement = _without(session, job, tasks, fewer, action)
-        if session.job_pipelined(job):
-            gone = fewer
-        else:
-            statement.discard()
-            statement = _without(session, job, tasks, gone, action)
+    statement = session.statement()
+    bundles = _bundles(tasks[0], others, allowed)
+
+    def attempt() -> Rank | None:
+        mark = statement.checkpoint()
+        within = session.domains.rows(tasks[0])
+        gone = _enough(session, job, [bundle for bundle in bundles if _touches(bundle, within)], statement, action)
+        if not session.job_pipelined(job):
+            return None
+        for bundle in gone[:-1]:
+            fewer = [other for other in gone if other is not bundle]
+            statement.rollback(mark)
+            if _without(session, job, fewer, statement, action):
+                gone = fewer
+            else:
+                statement.rollback(mark)
+                _without(session, job, gone, statement, action)
+        return (1, sum(map(len, gone)))
+
+    session.domains.attempt(job, statement, attempt, evicting=True)
     return keep_or_discard(session, job, statement)
+
+
+def _touches(bundle: Sequence[Task], rows: Rows | None) -> bool:
+    """Whether some of the bundle is where the job may go."""
+    return rows is None or any(task.row in rows for task in bundle)
 
 
 def _bundles(preemptor: Task, others: Sequence[Job], allowed: Allowed) -> list[list[Task]]:
@@ -97,44 +121,41 @@ def _bundles(preemptor: Task, others: Sequence[Job], allowed: Allowed) -> list[l
 
 
 def _enough(
-    session: Session, job: Job, tasks: Sequence[Task], bundles: Sequence[list[Task]], action: str
-) -> tuple[list[list[Task]], Statement]:
+    session: Session, job: Job, bundles: Sequence[list[Task]], statement: Statement, action: str
+) -> list[list[Task]]:
     """Bundles from the front until the job has its places; all of them when it never has."""
-    statement = session.statement()
     gone = []
     for bundle in bundles:
-        _evict(statement, bundle, tasks[0], action)
+        _evict(statement, bundle, job, action)
         gone.append(bundle)
         mark = statement.checkpoint()
-        if _place(session, job, tasks, statement):
+        if _place(session, job, statement):
             break
         statement.rollback(mark)
-    return gone, statement
+    return gone
 
 
-def _without(
-    session: Session, job: Job, tasks: Sequence[Task], bundles: Sequence[list[Task]], action: str
-) -> Statement:
-    statement = session.statement()
+def _without(session: Session, job: Job, bundles: Sequence[list[Task]], statement: Statement, action: str) -> bool:
     for bundle in bundles:
-        _evict(statement, bundle, tasks[0], action)
-    _place(session, job, tasks, statement)
-    return statement
+        _evict(statement, bundle, job, action)
+    return _place(session, job, statement)
 
 
-def _evict(statement: Statement, bundle: Sequence[Task], preemptor: Task, action: str) -> None:
-    owner = preemptor.job.key if preemptor.job is not None else preemptor.key
+def _evict(statement: Statement, bundle: Sequence[Task], job: Job, action: str) -> None:
+    preemptor = next(iter(job.pending.values()))
     for victim in bundle:
-        statement.evict(victim, f"{action}: its whole gang gives way to {owner}", preemptor)
+        statement.evict(victim, f"{action}: its whole gang gives way to {job.key}", preemptor)
 
 
-def _place(session: Session, job: Job, tasks: Sequence[Task], statement: Statement) -> bool:
-    assert job.queue is not None
-    for task in tasks:
-        if not session.job_starving(job):
-            break
-        placement = session.find(task) if session.allocatable(job.queue, task) else None
-        if placement is None:
-            break
-        statement.place(task, placement)
+def _place(session: Session, job: Job, statement: Statement) -> bool:
+    queue = job.queue
+    assert queue is not None
+
+    def place(task: Task) -> bool:
+        placement = session.find(task) if session.allocatable(queue, task) else None
+        if placement is not None:
+            statement.place(task, placement)
+        return placement is not None
+
+    place_starving(session, job, statement, place)
     return session.job_pipelined(job)

@@ -9,6 +9,7 @@ from baton.engine.evictions import (
     RoomMaker,
     evicting_tasks,
     keep_or_discard,
+    make_way_for,
     spare_needless,
     starving_jobs,
 )
@@ -39,11 +40,7 @@ def between_jobs(session: Session, job: Job, allowed: Allowed | None = None) -> 
     maker.permitted = lambda task: session.allocatable(queue, task)
     session.nominees.make_way(job)
     statement = session.statement()
-    for task in evicting_tasks(session, job):
-        if not session.job_starving(job):
-            break
-        if not maker.make_room(task, statement):
-            break
+    make_way_for(session, job, statement, lambda task: maker.make_room(task, statement))
     statement = spare_needless(session, job, statement, maker.permitted)
     return keep_or_discard(session, job, statement)
 

@@ -9,8 +9,8 @@ from baton.engine.evictions import (
     Allowed,
     Failures,
     RoomMaker,
-    evicting_tasks,
     keep_or_discard,
+    make_way_for,
     spare_needless,
     starving_jobs,
 )
@@ -58,10 +58,11 @@ def reclaim_for(session: Session, job: Job, queue: QueueShare, allowed: Allowed 
     maker = RoomMaker(session, _of_others(session, queue), eligible, allowed or session.reclaimable, reason)
     session.nominees.make_way(job)
     statement = session.statement()
-    for task in evicting_tasks(session, job):
-        if not session.job_starving(job):
-            break
-        if not session.preemptive(queue, task) or not maker.make_room(task, statement):
-            break
+    make_way_for(
+        session,
+        job,
+        statement,
+        lambda task: session.preemptive(queue, task) and maker.make_room(task, statement),
+    )
     statement = spare_needless(session, job, statement, lambda task: session.preemptive(queue, task))
     return keep_or_discard(session, job, statement)

@@ -15,6 +15,7 @@ from baton.engine.plugins.extender import ExtenderPlugin
 from baton.engine.plugins.fragmentation import FragmentationPlugin
 from baton.engine.plugins.gang import GangPlugin
 from baton.engine.plugins.joborder import JobOrderPlugin
+from baton.engine.plugins.networktopology import NetworkTopologyPlugin
 from baton.engine.plugins.nodegroup import NodeGroupPlugin
 from baton.engine.plugins.nodeorder import NodeOrderPlugin
 from baton.engine.plugins.overcommit import OvercommitPlugin
@@ -48,6 +49,7 @@ BUILT_IN: Mapping[str, type[Plugin[Any]]] = {
         NodeGroupPlugin,
         TdmPlugin,
         TaskTopologyPlugin,
+        NetworkTopologyPlugin,
         PdbPlugin,
         CdpPlugin,
         ExtenderPlugin,

@@ -10,6 +10,7 @@ from baton.jobs.admission.cluster import Cluster, strictness
 from baton.jobs.admission.cronjobs import check_cron_job
 from baton.jobs.admission.findings import Field, Findings
 from baton.jobs.admission.gpus import default_shares
+from baton.jobs.admission.hypernodes import check_hyper_node
 from baton.jobs.admission.job_updates import check_job_update
 from baton.jobs.admission.jobflows import check_job_flow, check_job_template
 from baton.jobs.admission.jobs import check_job, default_job
@@ -61,6 +62,7 @@ class Webhooks:
             "/cronjobs/validate": self.validate_cron_job,
             "/jobflows/validate": self.validate_job_flow,
             "/jobtemplates/validate": self.validate_job_template,
+            "/hypernodes/validate": self.validate_hyper_node,
         }
 
     async def mutate_job(self, request: Request) -> Verdict:
@@ -156,6 +158,12 @@ class Webhooks:
         findings = Findings()
         if not request.leaving and request.new.get("spec") != request.old.get("spec"):
             check_job_template(request.new, findings)
+        return Verdict(findings, Patches())
+
+    async def validate_hyper_node(self, request: Request) -> Verdict:
+        findings = Findings()
+        if not request.leaving and request.new.get("spec") != request.old.get("spec"):
+            check_hyper_node(request.new, findings)
         return Verdict(findings, Patches())
 
     async def _check_queue(self, field: Field, findings: Findings, what: str) -> None:

@@ -8,8 +8,9 @@ from baton.kube.crds.flows import job_flow, job_template
 from baton.kube.crds.jobs import cron_job, job
 from baton.kube.crds.scheduling import command, pod_group, queue
 from baton.kube.crds.schemas import Schema
+from baton.kube.crds.topology import hyper_node
 
 
 def definitions() -> list[Schema]:
     """Every CustomResourceDefinition, in the order in which they are listed to people."""
-    return [job(), cron_job(), queue(), pod_group(), command(), job_template(), job_flow()]
+    return [job(), cron_job(), queue(), pod_group(), command(), job_template(), job_flow(), hyper_node()]

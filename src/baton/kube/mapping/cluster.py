@@ -1,4 +1,4 @@
-"""Nodes, groups, queues, quotas, budgets and namespaces."""
+"""Nodes, hyper nodes, groups, queues, quotas, budgets and namespaces."""
 
 from collections.abc import Mapping
 
@@ -7,8 +7,11 @@ import msgspec
 from baton.engine.durations import parse_duration_s
 from baton.engine.objects import (
     Budget,
+    Closeness,
     GroupKey,
     GroupPhase,
+    HyperNode,
+    HyperNodeMember,
     LabelSelector,
     Namespace,
     Node,
@@ -84,11 +87,24 @@ def group_of(group: volcano.PodGroup, priority: int) -> PodGroup:
         topology_affinity=_sets(annotations.get(TOPOLOGY_AFFINITY, "")),
         topology_anti_affinity=_sets(annotations.get(TOPOLOGY_ANTI_AFFINITY, "")),
         topology_order=tuple(part.strip() for part in annotations.get(TOPOLOGY_ORDER, "").split(",") if part.strip()),
+        closeness=_closeness(spec.network_topology),
+    )
+
+
+def _closeness(topology: volcano.NetworkTopology | None) -> Closeness | None:
+    """A rule that names no tier is a wish: there is nothing to keep to, and closer is better."""
+    if topology is None:
+        return None
+    limited = topology.highest_tier_allowed is not None or bool(topology.highest_tier_name)
+    return Closeness(
+        hard=topology.mode == "hard" and limited,
+        highest_tier=topology.highest_tier_allowed,
+        highest_tier_name=topology.highest_tier_name,
     )
 
 
 def _parts(policy: volcano.SubGroupPolicy) -> Parts:
-    """A policy without a selector is about all pods of the group; topology is not looked at."""
+    """A policy without a selector is about all pods of the group."""
     selector = LabelSelector()
     if policy.label_selector is not None:
         selector = selectors.label_selector(msgspec.convert(policy.label_selector, core.LabelSelector))
@@ -98,6 +114,27 @@ def _parts(policy: volcano.SubGroupPolicy) -> Parts:
         keys=policy.match_label_keys,
         size=policy.sub_group_size or 1,
         minimum=policy.min_sub_groups or 0,
+        closeness=_closeness(policy.network_topology),
+    )
+
+
+def hyper_node_of(hyper_node: volcano.HyperNode) -> HyperNode:
+    spec = hyper_node.spec
+    return HyperNode(
+        name=hyper_node.metadata.name,
+        tier=spec.tier,
+        tier_name=spec.tier_name,
+        members=tuple(_member(member) for member in spec.members),
+    )
+
+
+def _member(member: volcano.HyperNodeMember) -> HyperNodeMember:
+    exact, regex, labels = member.selector.exact_match, member.selector.regex_match, member.selector.label_match
+    return HyperNodeMember(
+        nodes=member.type == "Node",
+        name=exact.name if exact is not None else "",
+        pattern=regex.pattern if regex is not None else "",
+        selector=None if labels is None else selectors.label_selector(msgspec.convert(labels, core.LabelSelector)),
     )
 
 

@@ -53,6 +53,7 @@ class Feed:
         self.quotas: Store[core.Quota] = Store()
         self.namespaces: Store[core.Namespace] = Store()
         self.owners: dict[tuple[str, str], Store[Workload]] = {kind: Store() for kind in WORKLOADS}
+        self.hyper_nodes: Store[volcano.HyperNode] = Store()
         self.volumes = VolumeBook(self._volumes_moved)
         self.cards = CardWords(tuple(slot_resources))
         self.words = PodWords(scheduler_names, self.cards, self.volumes.terms)
@@ -81,6 +82,7 @@ class Feed:
         for kind, workloads in self.owners.items():
             self._follow(WORKLOADS[kind], workloads, self._owner)
         self._follow(volcano.QUEUES, self.queues, self._queue, optional=True)
+        self._follow(volcano.HYPER_NODES, self.hyper_nodes, self._hyper_node, optional=True)
         self._follow(volcano.POD_GROUPS, self.groups, self._group, optional=True)
         self._follow(core.PODS, self.pods, self._pod)
         for name in BUILT_IN_QUEUES:
@@ -288,6 +290,13 @@ class Feed:
         elif delta.old is not None:
             metadata = delta.old.metadata
             self._events.append(happened.BudgetRemoved(metadata.namespace, metadata.name))
+
+    def _hyper_node(self, delta: Delta[volcano.HyperNode]) -> None:
+        if delta.new is None:
+            self._events.append(happened.HyperNodeRemoved(delta.key))
+        elif delta.old is None or delta.old.spec != delta.new.spec:
+            self._events.append(happened.HyperNodeChanged(cluster.hyper_node_of(delta.new)))
+        self._wake()
 
     def _namespace(self, delta: Delta[core.Namespace]) -> None:
         if delta.new is not None:

@@ -25,6 +25,7 @@ from baton.kube.recorder import Recorder
 from baton.kube.scheduler.binder import Binder
 from baton.kube.scheduler.evictor import Evictor
 from baton.kube.scheduler.feed import BUILT_IN_QUEUES, Feed
+from baton.kube.scheduler.hypernodes import HyperNodeStatuses
 from baton.kube.scheduler.metrics import Metrics
 from baton.kube.scheduler.nodelock import NodeLocks
 from baton.kube.scheduler.settings import Settings
@@ -77,6 +78,7 @@ class Scheduler:
         self.evictor = Evictor(client, self.feed, self.recorder, settings, metrics)
         self.statuses = Statuses(client, self.feed, self.engine, self.recorder, settings, metrics)
         self.statuses.in_burst = self.binder.in_burst
+        self._hyper_nodes = HyperNodeStatuses(client, self.feed, self.engine, self.recorder, settings)
         self.synced = asyncio.Event()
         """Set once everything was listed and the first cycle may run."""
         self._explained = True
@@ -91,7 +93,13 @@ class Scheduler:
             await self._sync(group)
             self.synced.set()
             _LOG.info("synced", nodes=len(self.feed.nodes), pods=len(self.feed.pods), groups=len(self.feed.groups))
-            writers = (self.statuses.run, self.recorder.run, self.good_news.run, self._keep_queues)
+            writers = (
+                self.statuses.run,
+                self._hyper_nodes.run,
+                self.recorder.run,
+                self.good_news.run,
+                self._keep_queues,
+            )
             for work in (self.binder.run, self.evictor.run, *writers):
                 group.create_task(work())
             await self._cycles()

@@ -1,0 +1,115 @@
+"""Preferences in the network: fuller hyper nodes first, and pods of one job near each other.
+
+That a job with a hard rule stays in one hyper node is not this plugin's doing but the engine's (`domains`). The plugin
+says which of the hyper nodes that would do is best; that a pod goes near those of its job that are placed already, and
+to a node that takes more of them; and that pods without any wish fill up hyper nodes in which others already are, so
+that whole ones stay free for gangs.
+"""
+
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+
+from baton.engine.columns import Floats
+from baton.engine.domains import DomainView, tightness
+from baton.engine.hypernodes import Tier
+from baton.engine.jobs import CHARGED, Job, Task
+from baton.engine.nodes import NodeView
+from baton.engine.plugin import MAX_SCORE, Plugin
+from baton.engine.resources import CPU, MEMORY, Vector
+from baton.engine.room import copies_at_most
+from baton.engine.session import Session
+
+
+class NetworkTopologyArguments(msgspec.Struct, frozen=True):
+    weight: int = 1
+    """Multiplies the scores, 0 to 100 for one unit."""
+    cpu: int = msgspec.field(default=1, name="hypernode.binpack.cpu")
+    memory: int = msgspec.field(default=1, name="hypernode.binpack.memory")
+    resources: str = msgspec.field(default="", name="hypernode.binpack.resources")
+    """Comma list of further resource names that count in how full a hyper node is."""
+    by_resource: dict[str, int] = msgspec.field(default_factory=dict, name="hypernode.binpack.resources.*")
+    """hypernode.binpack.resources.NAME: weight of that resource, 1 when it is listed without one."""
+    normal_pods: bool = msgspec.field(default=True, name="hypernode.binpack.normal-pod.enable")
+    """Whether pods without a wish fill up hyper nodes."""
+    fading: float = msgspec.field(default=0.8, name="hypernode.binpack.normal-pod.fading")
+    """How much each tier counts of what the one below it does."""
+
+
+class NetworkTopologyPlugin(Plugin[NetworkTopologyArguments]):
+    name = "network-topology-aware"
+    arguments_type = NetworkTopologyArguments
+    argument_prefixes: ClassVar[dict[str, str]] = {"hypernode.binpack.resources.": "by_resource"}
+
+    def open(self, session: Session) -> None:
+        self._session = session
+        self._tiers = session.state.forest.tiers
+        position = session.state.resources.position
+        arguments = self.arguments
+        listed = [name.strip() for name in arguments.resources.split(",") if name.strip()]
+        self._weights = {CPU: arguments.cpu, MEMORY: arguments.memory}
+        self._weights |= {position(name): arguments.by_resource.get(name, 1) for name in listed}
+
+    def domain_scores(self, need: Vector, domains: DomainView) -> Floats:
+        return self._tightness(need, domains) * (MAX_SCORE * self.arguments.weight)
+
+    def sees_world(self, task: Task) -> bool:
+        if not self._tiers or not self.arguments.weight:
+            return False
+        if task.job is not None and task.job.group.close:
+            return True
+        return self.arguments.normal_pods
+
+    def world_scores(self, task: Task, nodes: NodeView) -> Floats | None:
+        if not self.sees_world(task):
+            return None
+        job = task.job
+        if job is None or not job.group.close:
+            score = nodes.column(self._filling(task))
+        else:
+            nearness = self._nearness(job)
+            score = _packing(task, job, nodes) + (0.0 if nearness is None else nodes.column(nearness))
+        return score * (MAX_SCORE * self.arguments.weight)
+
+    def _tightness(self, need: Vector, domains: DomainView) -> Floats:
+        return tightness(need, domains, lambda place: self._weights.get(place, 0))
+
+    def _nearness(self, job: Job) -> Floats | None:
+        """By the lowest tier that joins a node with the pods in place, then by how many of them are next to it."""
+        count = self._session.state.table.count
+        members = np.zeros(count)
+        for task in job.tasks.values():
+            if task.row >= 0 and task.status in CHARGED:
+                members[task.row] += 1
+        placed = np.flatnonzero(members)
+        if not len(placed):
+            return None
+        lowest, highest = self._tiers[0].number, self._tiers[-1].number
+        score = np.zeros(count)
+        for tier in reversed(self._tiers):
+            worth = (highest - tier.number) / (highest - lowest) if highest > lowest else 1.0
+            for place in np.flatnonzero(tier.holding(placed)):
+                score[tier.domains[place].rows] = worth
+        beside = np.append(self._tiers[0].sums(members), 0.0) / len(job.tasks)
+        return score + beside[self._tiers[0].owners]
+
+    def _filling(self, task: Task) -> Floats:
+        """How full the hyper nodes above each node would be with the task; outside of all is best."""
+        count = self._session.state.table.count
+        total, weight_sum = np.zeros(count), 0.0
+        for tier in self._tiers:
+            weight = self.arguments.fading ** max(tier.number - 1, 0)
+            total += weight * np.append(self._fullness(task, tier), 1.0)[tier.owners]
+            weight_sum += weight
+        return total / (weight_sum or 1.0)
+
+    def _fullness(self, task: Task, tier: Tier) -> Floats:
+        return np.minimum(self._tightness(task.needs.request, DomainView(self._session, tier)), 1.0)
+
+
+def _packing(task: Task, job: Job, nodes: NodeView) -> Floats:
+    """Which part of the job's waiting pods each node would take: the network is shortest inside a node."""
+    waiting = max(len(job.pending), 1)
+    share: Floats = np.minimum(copies_at_most(task, nodes), waiting) / waiting
+    return share
