@@ -21,6 +21,7 @@ from testbed.bed import Bed, BedOptions
 from testbed.images import WORKLOAD
 from tests.cluster.agent.conftest import AgentOnNode, GpuNode
 from tests.cluster.programs import EXAMPLES, BatonPrograms
+from tests.cluster.workloads import WORK, raw
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -33,38 +34,6 @@ AGENT = """
 resources:
   - {name: nvshare.com/gpu, replicas: 2, only-listed-cards: true, cards: [{index: 0}]}
   - {name: volcano.sh/vgpu-number, kind: vgpu, replicas: 4, only-listed-cards: true, cards: [{index: 1}]}
-"""
-
-PROGRAM = """
-import json, pathlib, time
-from cuda.bindings import driver
-
-def must(answer):
-    code, *rest = answer
-    if code != driver.CUresult.CUDA_SUCCESS:
-        raise SystemExit(f"failed: {code}")
-    return rest[0] if rest else None
-
-must(driver.cuInit(0))
-count = must(driver.cuDeviceGetCount())
-device = must(driver.cuDeviceGet(0))
-must(driver.cuCtxCreate(None, 0, device))
-card = bytes(must(driver.cuDeviceGetUuid(device)).bytes).hex()
-free, total = driver.cuMemGetInfo()[1:]
-size = 64 << 20
-pointer = must(driver.cuMemAlloc(size))
-turns = 0
-while True:
-    must(driver.cuMemsetD8(pointer, 1, size))
-    must(driver.cuCtxSynchronize())
-    turns += 1
-    if turns == 1:
-        print("works", json.dumps({"card": card, "cards": count, "total_mib": total >> 20}), flush=True)
-    if pathlib.Path("/door/end").exists():
-        break
-    time.sleep(0.05)
-must(driver.cuMemFree(pointer))
-print("done", turns, flush=True)
 """
 
 
@@ -159,7 +128,7 @@ def working_job(example: str, **limits: int) -> str:
     job = yaml.safe_load((EXAMPLES / example).read_text())
     pod = job["spec"]["tasks"][0]["template"]["spec"]
     container = pod["containers"][0]
-    container.update(image=WORKLOAD, imagePullPolicy="Never", command=["python3", "-c", PROGRAM])
+    container.update(image=WORKLOAD, imagePullPolicy="Never", command=["python3", "-c", WORK, "/door/end", "0.05"])
     container["volumeMounts"] = [{"name": "door", "mountPath": "/door"}]
     container["resources"]["limits"].update(limits)
     pod["volumes"] = [{"name": "door", "hostPath": {"path": DOOR, "type": "Directory"}}]
@@ -177,10 +146,6 @@ def works(fleet: Fleet, namespace: str, pod: str) -> dict[str, Any]:
     fleet.bed.wait_for(lambda: bool(said()), f"{pod} to work on its card", 90.0)
     found: dict[str, Any] = json.loads(said()[0].removeprefix("works "))
     return found
-
-
-def raw(card: str) -> str:
-    return card.removeprefix("GPU-").replace("-", "")
 
 
 def started_together(fleet: Fleet, namespace: str, job: str) -> list[dict[str, Any]]:

@@ -18,9 +18,10 @@ from testbed.bed import Bed
 from testbed.errors import BedError
 from testbed.images import BUSYBOX, PRODUCT, WORKLOAD, product_archive
 from tests.cluster.agent.conftest import MACHINE, REPOSITORY, GpuNode
-from tests.cluster.agent.test_sharing import PROGRAM, result
+from tests.cluster.agent.test_sharing import result
 from tests.cluster.manifests import pod
 from tests.cluster.programs import EXAMPLES, JOBS, command
+from tests.cluster.workloads import REPORT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(480)]
 
@@ -214,15 +215,15 @@ def test_the_agent_serves_gpu_programs_and_a_roll_out_leaves_them_alone(installe
         lambda: node.bed.api.get(where)["metadata"]["labels"]["baton.dev/gpu.product"] == "Tesla-T4",
         "the labels: its rights suffice for what it tells of the node",
     )
-    node.create("program", image=WORKLOAD, command=("python3", "-c", PROGRAM))
+    node.create("program", image=WORKLOAD, command=("python3", "-c", REPORT))
     (report,) = result(node, "program")
     assert report["codes"] == [0]
-    node.create("steady", image=WORKLOAD, command=("python3", "-c", PROGRAM, "0", "3600"))
+    node.create("steady", image=WORKLOAD, command=("python3", "-c", REPORT, "0", "3600"))
     node.running("steady")
     before, old = node.slots("steady"), ready_pods(node.bed, "agent")
     node.bed.kubectl("rollout", "restart", "-n", NAMESPACE, "daemonset/baton-agent")
     node.bed.wait_for(lambda: ready_pods(node.bed, "agent") not in (set(), old), "the new agent to be ready", 120.0)
-    node.create("next", image=WORKLOAD, command=("python3", "-c", PROGRAM))
+    node.create("next", image=WORKLOAD, command=("python3", "-c", REPORT))
     (report,) = result(node, "next")
     assert report["codes"] == [0]
     node.until_slots("steady", before)

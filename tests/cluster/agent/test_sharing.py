@@ -8,6 +8,7 @@ import pytest
 
 from baton.agent.slots import card_of
 from testbed.images import WORKLOAD
+from tests.cluster import workloads
 from tests.cluster.agent.conftest import CONFIG, GPU, AgentOnNode, GpuNode, container
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -19,49 +20,7 @@ resources:
 health: {settle-s: 0.1, heal-s: 0.3, probe-every-s: 0.2}
 api: {labels: false, condition: false, events: false}
 """
-
-PROGRAM = """
-import json, sys, time
-from cuda.bindings import driver
-
-def must(answer):
-    code, *rest = answer
-    if code != driver.CUresult.CUDA_SUCCESS:
-        raise SystemExit(f"failed: {code}")
-    return rest[0] if rest else None
-
-must(driver.cuInit(0))
-cards, sizes = [], []
-for index in range(must(driver.cuDeviceGetCount())):
-    device = must(driver.cuDeviceGet(index))
-    context = must(driver.cuCtxCreate(None, 0, device))
-    cards.append(bytes(must(driver.cuDeviceGetUuid(device)).bytes).hex())
-    code, pointer = driver.cuMemAlloc(64 << 20)
-    sizes.append(int(code))
-    must(driver.cuCtxSynchronize())
-print("report", json.dumps({"cards": cards, "codes": sizes}), flush=True)
-want = int(sys.argv[1]) if len(sys.argv) > 1 else 0
-if want:
-    code, _ = driver.cuMemAlloc(want << 20)
-    print("report", json.dumps({"want_mib": want, "code": int(code), "name": code.name}), flush=True)
-time.sleep(float(sys.argv[2]) if len(sys.argv) > 2 else 0)
-"""
-
-
-BUSY = """
-from cuda.bindings import driver
-driver.cuInit(0)
-driver.cuCtxCreate(None, 0, driver.cuDeviceGet(0)[1])
-pointer = driver.cuMemAlloc(64 << 20)[1]
-print("busy", flush=True)
-while True:
-    driver.cuMemsetD8(pointer, 1, 64 << 20)
-    driver.cuCtxSynchronize()
-"""
-
-
-def raw(card: str) -> str:
-    return card.removeprefix("GPU-").replace("-", "")
+BUSY = ("python3", "-c", workloads.WORK, "/never", "0")
 
 
 def result(node: GpuNode, name: str) -> list[dict[str, Any]]:
@@ -72,7 +31,7 @@ def result(node: GpuNode, name: str) -> list[dict[str, Any]]:
 
 def test_a_container_uses_its_card_and_sees_no_other(node: GpuNode, agents: Callable[..., AgentOnNode]) -> None:
     agents(SHARED)
-    node.create("one", 1, image=WORKLOAD, command=("python3", "-c", PROGRAM))
+    node.create("one", 1, image=WORKLOAD, command=("python3", "-c", workloads.REPORT))
     (report,) = result(node, "one")
     assert len(report["cards"]) == 1
     assert report["codes"] == [0]
@@ -80,9 +39,9 @@ def test_a_container_uses_its_card_and_sees_no_other(node: GpuNode, agents: Call
 
 def test_a_container_with_two_cards_uses_both(node: GpuNode, agents: Callable[..., AgentOnNode]) -> None:
     agents(SHARED)
-    node.create("two", 2, image=WORKLOAD, command=("python3", "-c", PROGRAM))
+    node.create("two", 2, image=WORKLOAD, command=("python3", "-c", workloads.REPORT))
     (report,) = result(node, "two")
-    assert set(report["cards"]) == {raw(card) for card in node.cards}
+    assert set(report["cards"]) == {workloads.raw(card) for card in node.cards}
     assert report["codes"] == [0, 0]
 
 
@@ -93,7 +52,7 @@ def test_a_pod_with_a_memory_limit_gets_out_of_memory_at_its_limit(
     agents(VGPU)
     limits = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "4"}
     for name, want_mib, given in (("fits", 3072, limits), ("too-much", 5120, limits)):
-        command = ("python3", "-c", PROGRAM, str(want_mib))
+        command = ("python3", "-c", workloads.REPORT, str(want_mib))
         spec = container("main", 0, image=WORKLOAD, command=command)
         node.create(name, containers=[{**spec, "resources": {"limits": given}}])
     assert result(node, "fits")[1]["code"] == 0
@@ -105,7 +64,7 @@ def test_two_pods_on_one_card_take_turns(node: GpuNode, agents: Callable[..., Ag
     agent = agents(SHARED.replace("replicas: 4", "replicas: 4\n    policy: packed"))
     names = ("first", "second")
     for name in names:
-        node.create(name, 1, image=WORKLOAD, command=("python3", "-c", BUSY))
+        node.create(name, 1, image=WORKLOAD, command=BUSY)
         node.running(name)
     (card,) = {card_of(slot) for name in names for slot in node.slots(name)}
     node.set_lock(card, quantum="0.2", mode="serial")
@@ -154,7 +113,7 @@ def test_load_prefers_sleepers_over_one_busy_pod_and_falls_back_when_the_lock_da
 ) -> None:
     """The limit is wide here, so that a busy machine does not decide; its own test has the real one."""
     agents(SHARED.replace("replicas: 4", "replicas: 8\n    policy: load") + "\nlock: {load-limit-s: 5.0}\n")
-    node.create("busy", image=WORKLOAD, command=("python3", "-c", BUSY))
+    node.create("busy", image=WORKLOAD, command=BUSY)
     node.running("busy")
     node.bed.wait_for(lambda: any(node.lock_view().holders.values()), "the busy pod to hold its card")
     (slot,) = node.slots("busy")
