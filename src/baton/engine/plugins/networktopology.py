@@ -76,7 +76,7 @@ class NetworkTopologyPlugin(Plugin[NetworkTopologyArguments]):
         return tightness(need, domains, lambda place: self._weights.get(place, 0))
 
     def _nearness(self, job: Job) -> Floats | None:
-        """By the lowest tier that joins a node with the pods in place, then by how many of them are next to it."""
+        """By the lowest tier that joins a node with the pods in place, and by how many of them are beside or on it."""
         count = self._session.state.table.count
         members = np.zeros(count)
         for task in job.tasks.values():
@@ -92,7 +92,7 @@ class NetworkTopologyPlugin(Plugin[NetworkTopologyArguments]):
             for place in np.flatnonzero(tier.holding(placed)):
                 score[tier.domains[place].rows] = worth
         beside = np.append(self._tiers[0].sums(members), 0.0) / len(job.tasks)
-        return score + beside[self._tiers[0].owners]
+        return score + beside[self._tiers[0].owners] + members / len(job.tasks)
 
     def _filling(self, task: Task) -> Floats:
         """How full the hyper nodes above each node would be with the task; outside of all is best."""
