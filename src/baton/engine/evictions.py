@@ -7,7 +7,7 @@ once more when all of its members have their places.
 """
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -251,7 +251,7 @@ class RoomMaker:
                     break
         return min(found, default=None)
 
-    def _rows(self, task: Task) -> list[list[int]]:
+    def _rows(self, task: Task) -> Iterator[list[int]]:
         """Candidate rows, those with the least important tasks first; a second list for when the first has none."""
         view = self._session.state.table.view()
         possible = fits_empty(task, view) & view.column(view.table.present)
@@ -263,8 +263,9 @@ class RoomMaker:
         on_row = {row: others for row in self._by_row if possible[row] and (others := self._on(row))}
         anybody = self._allowed(task, [other for others in on_row.values() for other in others])
         named = {other.row for other in anybody}
-        least = {row: min(_importance(other) for other in others) for row, others in on_row.items()} if named else {}
-        return [sorted(rows, key=lambda row: (least[row], row)) for rows in (named, least.keys() - named) if rows]
+        for rows in (named, on_row.keys() - named) if named else ():
+            least = {row: min(map(_importance, on_row[row])) for row in rows}
+            yield sorted(rows, key=lambda row: (least[row], row))
 
     def _on(self, row: int) -> list[Task]:
         """Who is still there to be evicted."""

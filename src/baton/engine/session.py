@@ -225,12 +225,8 @@ class Session:
     def foreseen(self) -> Iterator[None]:
         """Pods elsewhere are asked about as if those that are leaving had left; room has a plane for that."""
         table, placed = self.state.table, self.state.placed
-        leaving = [
-            task
-            for row in np.flatnonzero(table.unsettled[: table.count])
-            for task in table.tasks[row].values()
-            if task.status is Status.RELEASING
-        ]
+        unsettled = np.flatnonzero(table.unsettled[: table.count]) if len(placed) else ()
+        leaving = [task for row in unsettled for task in table.tasks[row].values() if task.status is Status.RELEASING]
         for task in leaving:
             placed.remove(task)
         try:

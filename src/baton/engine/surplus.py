@@ -23,15 +23,17 @@ def surplus(victims: Sequence[Task], *, last_ones: bool) -> list[Task]:
         firm = job.min_member > 1 or not last_ones
         if firm and spare <= 0:
             continue
-        if job.key not in by_role:
-            by_role[job.key] = _spare_by_role(job) if firm else {}
-        roles, role = by_role[job.key], victim.pod.role
-        if roles.get(role, 1) <= 0:
-            continue
+        roles, role = None, victim.pod.role
+        if firm and job.group.min_role_members:
+            roles = by_role.get(job.key)
+            if roles is None:
+                roles = by_role[job.key] = _spare_by_role(job)
+            if roles.get(role, 1) <= 0:
+                continue
         if job.group.parts and not _spares_part(job, victim, broken.setdefault(job.key, set())):
             continue
         left[job.key] = spare - 1
-        if role in roles:
+        if roles is not None and role in roles:
             roles[role] -= 1
         chosen.append(victim)
     return chosen
