@@ -47,9 +47,8 @@ def test_no_pod_is_bound_before_the_group_that_its_owner_asks_for(
         for plural, (api_version, _, _) in OWNERS.items():
             bed.api.create(f"/apis/{api_version}/namespaces/{baton_namespace}/{plural}", workload(plural))
         bed.wait_for(lambda: len(bed.api.get(path)["items"]) == count, "the pods to be made")
-        for item in bed.api.get(path)["items"]:
-            name = item["metadata"]["name"]
-            bed.wait_for(lambda name=name: waits(name), f"{name} to wait for its group")  # type: ignore[misc]
+        names = [item["metadata"]["name"] for item in bed.api.get(path)["items"]]
+        bed.wait_for(lambda: all(map(waits, names)), "every pod to wait for its group")
         assert baton.bindings(baton_namespace) == []
     finally:
         baton.controller.resume()
