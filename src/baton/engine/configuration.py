@@ -42,7 +42,6 @@ FLAG_HOOKS: dict[str, tuple[str, ...]] = {
     "enabledHyperNodeGradient": (),
 }
 HIERARCHY_FLAG = "enableHierarchy"
-KNOWN_ELSEWHERE = ("gangpreempt", "gangreclaim")
 TOP_KEYS = ("actions", "tiers", "configurations", "metrics")
 
 _SHOWN = 60
@@ -130,8 +129,6 @@ class _Reader:
         for place, name in enumerate(names):
             if name in self.actions:
                 known.append(name)
-            elif name in KNOWN_ELSEWHERE:
-                self.warnings.append(f"{self.where}: actions[{place}] {name} is not part of this engine and skipped")
             else:
                 self.problems.append(
                     f"actions[{place}] {name!r} is not an action{_meant(name, self.actions)};"
@@ -241,7 +238,7 @@ class _Reader:
                 )
                 continue
             name = item["name"]
-            if name not in self.actions and name not in KNOWN_ELSEWHERE:
+            if name not in self.actions:
                 self.warnings.append(f"{self.where}: {path}.name {name!r} is not an action{_meant(name, self.actions)}")
             arguments = item.get("arguments") or {}
             if not isinstance(arguments, dict):
