@@ -67,7 +67,7 @@ class Storm:
         self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
         app = web.Application(client_max_size=1 << 26)
         app.router.add_route("*", "/{path:.*}", self._pass)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1, handler_cancellation=True)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
@@ -76,6 +76,10 @@ class Storm:
 
     async def _close(self) -> None:
         await self._runner.cleanup()
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:  # those whose client was gone before: the runner has forgotten them
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
         await self._session.close()
         await asyncio.sleep(_LAST_WORDS_S)
 
