@@ -290,9 +290,10 @@ def archive(name: str) -> Path:
 
 def product_archive(folder: Path) -> Path:
     """The image of Baton as it is in this checkout, made in `folder`."""
-    with tarfile.open(archive(RUNTIME)) as runtime:
-        runtime.extract("layer.tar", folder, filter="data")
-    (folder / "layer.tar").rename(folder / "runtime.tar")
+    with tarfile.open(archive(RUNTIME)) as runtime, (folder / "runtime.tar").open("wb") as layer:
+        packed = runtime.extractfile("layer.tar")
+        assert packed is not None, "the runtime image has one layer"
+        shutil.copyfileobj(packed, layer)
     _product_tree(folder).write(folder / "baton.tar")
     config: dict[str, object] = {"Entrypoint": ["python3", "-m", "baton.cli.main"], "Env": _PYTHON_ENVIRONMENT}
     return _assemble(PRODUCT, config, [folder / "runtime.tar", folder / "baton.tar"], folder)
