@@ -29,6 +29,8 @@ CRDS = Path(__file__).parents[1] / "deploy" / "crds" / "crds.yaml"
 BATON = str(Path(sys.executable).parent / "baton")
 GROUP = "scheduling.k8s.io/group-name"
 CREATORS = 32
+BURST = 100
+"""Requests at once of a program whose requests are limited."""
 TELL_S = 15.0
 """How often a long step says how far it is."""
 HIGH_LIMITS = (
@@ -143,9 +145,17 @@ def new_namespace(bed: Bed, name: str) -> str:
     return name
 
 
-async def create(bed: Bed, namespace: str, bodies: list[tuple[str, dict[str, Any]]], bind_to: list[str] | None) -> None:
-    """Create objects (path suffix, body) as fast as the API server takes them; with `bind_to`, bind each at once."""
-    async with Client(kubeconfig.load([bed.kubeconfig]), connections=2 * CREATORS) as client:
+async def create(
+    bed: Bed,
+    namespace: str,
+    bodies: list[tuple[str, dict[str, Any]]],
+    bind_to: list[str] | None,
+    *,
+    qps: float = 0,
+) -> None:
+    """Create objects (path suffix, body) as fast as the API server or `qps` lets; with `bind_to`, bind each at once."""
+    where = kubeconfig.load([bed.kubeconfig])
+    async with Client(where, connections=2 * CREATORS, qps=qps, burst=BURST) as client:
         encoded = [(path, msgspec.json.encode(body), body["metadata"]["name"]) for path, body in bodies]
         queue = iter(enumerate(encoded))
         told_at = time.monotonic()
@@ -164,8 +174,8 @@ async def create(bed: Bed, namespace: str, bodies: list[tuple[str, dict[str, Any
                         "metadata": {"name": name},
                         "target": {"kind": "Node", "name": bind_to[number % len(bind_to)]},
                     }
-                    where = core.PODS.path(namespace, name, "binding")
-                    await client.request("POST", where, body=binding, timeout_s=120)
+                    to = core.PODS.path(namespace, name, "binding")
+                    await client.request("POST", to, body=binding, timeout_s=120)
 
         await asyncio.gather(*(work() for _ in range(CREATORS)))
 
