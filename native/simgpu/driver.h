@@ -139,7 +139,8 @@ typedef struct op {
 struct stream {
     uint32_t magic;
     struct context *context;
-    struct stream *next; /* in the context */
+    struct stream *next;     /* in the context */
+    struct stream *next_due; /* among those that wait for a function of the program */
     unsigned int flags;
     int priority;
     uint64_t id;
@@ -263,6 +264,7 @@ CUresult stream_resolve(CUstream handle, struct context *context, struct stream 
 struct stream *stream_make(struct context *context, unsigned int flags, int priority);
 CUresult stream_push(struct stream *stream, const work *item, ticket **record);
 bool stream_pump(struct stream *stream);
+void stream_called(struct stream *stream); /* the function that it had come to has returned */
 CUresult stream_wait(struct stream *stream);
 CUresult ticket_wait(struct context *context, ticket *mark);
 CUresult context_wait(struct context *context);
@@ -270,6 +272,11 @@ void context_abandon(struct context *context);
 bool stream_idle(struct stream *stream);
 void ticket_drop(ticket *mark);
 CUresult stream_launch(struct stream *stream, const work *item); /* captures, or pushes */
+bool thread_start(void *(*body)(void *));
+
+/* hostcalls.c; the driver's lock is held */
+bool host_calls_start(void);
+void host_call(struct stream *stream); /* to what it has come to; `stream_called` follows */
 
 /* work.c: what a piece of work costs and does */
 void work_describe(struct context *context, const work *item, simgpu_op *cost);

@@ -200,7 +200,7 @@ bool stream_pump(struct stream *stream)
         submit(stream);
         collect(stream);
         for (op *item = stream->first; item != NULL && count < BATCH && item->finished; item = item->next) {
-            if (item->work.kind == WORK_HOST && count > 0)
+            if (item->work.kind == WORK_HOST)
                 break;
             batch[count++] = item;
         }
@@ -217,9 +217,22 @@ bool stream_pump(struct stream *stream)
         progress = true;
         pthread_cond_broadcast(&driver.changed);
     }
-    if (stream->first == NULL)
+    if (stream->first == NULL) {
         give_lane(stream);
+    } else if (stream->first->work.kind == WORK_HOST && stream->first->finished) {
+        stream->retiring = true;
+        host_call(stream);
+    }
     return progress;
+}
+
+void stream_called(struct stream *stream)
+{
+    stream->retiring = false;
+    retire_first(stream);
+    stream_pump(stream);
+    pthread_cond_broadcast(&driver.changed);
+    pthread_cond_signal(&driver.wake);
 }
 
 /* A dead context's work ends at once, without its effects; whoever waits for it learns of the error. */
@@ -341,20 +354,25 @@ static void *executor(void *unused)
     return unused;
 }
 
-static bool executor_start(void)
+bool thread_start(void *(*body)(void *))
 {
     pthread_t thread;
     pthread_attr_t detached;
     sigset_t every, before;
-    if (driver.executor_running)
-        return true;
     sigfillset(&every);
     pthread_sigmask(SIG_SETMASK, &every, &before); /* the program's signals belong to the program's threads */
     pthread_attr_init(&detached);
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    driver.executor_running = pthread_create(&thread, &detached, executor, NULL) == 0;
+    bool started = pthread_create(&thread, &detached, body, NULL) == 0;
     pthread_attr_destroy(&detached);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return started;
+}
+
+static bool executor_start(void)
+{
+    if (!driver.executor_running)
+        driver.executor_running = thread_start(executor);
     return driver.executor_running;
 }
 
@@ -370,6 +388,10 @@ CUresult stream_push(struct stream *stream, const work *item, ticket **record)
     op *fresh = calloc(1, sizeof *fresh);
     if (fresh == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!executor_start() || (item->kind == WORK_HOST && !host_calls_start())) {
+        free(fresh);
+        return CUDA_ERROR_UNKNOWN;
+    }
     fresh->work = *item;
     if (item->kind == WORK_RECORD) {
         fresh->ticket = calloc(1, sizeof *fresh->ticket);
@@ -398,7 +420,7 @@ CUresult stream_push(struct stream *stream, const work *item, ticket **record)
     }
     if (was_idle && driver.executor_until_ns > 0)
         pthread_cond_signal(&driver.wake);
-    return executor_start() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+    return CUDA_SUCCESS;
 }
 
 static bool streams_passed(struct context *context, const struct stream *only, uint64_t sequence)

@@ -4,6 +4,8 @@ import ctypes
 import os
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ GIB = 1 << 30
 U64 = ctypes.c_uint64
 
 __all__ = ["GIB", "MIB", "U64", "Any", "blocks_for", "busy", "check", "ctypes", "cuda", "elapsed_ms", "function"]
-__all__ += ["np", "open_card", "os", "result_of", "say", "sys", "threading", "touch"]
+__all__ += ["held", "np", "open_card", "os", "result_of", "say", "sys", "threading", "touch"]
 
 
 def check(answer: tuple[Any, ...]) -> Any:
@@ -56,6 +58,25 @@ def touch(memory: Any, size: int, milliseconds: float = 1, stream: Any = 0) -> N
     """Launch a kernel that touches a range of memory."""
     values = ((int(memory), size, int(milliseconds * 1e6)), (U64, U64, U64))
     check(cuda.cuLaunchKernel(function("baton_touch"), blocks_for(1), 1, 1, 1024, 1, 1, 0, stream, values, 0))
+
+
+@contextmanager
+def held(stream: Any = 0) -> Iterator[None]:
+    """Keep a stream from what is put into it until the block ends: up to 32 pieces then begin in one moment.
+
+    However slowly a busy machine launches them, what they take is computed from that moment on.
+    """
+    let_go = threading.Event()
+    wait = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: let_go.wait() and None)
+    _held.append(wait)  # for the stream may come to it after the block
+    check(cuda.cuLaunchHostFunc(stream, cuda.CUhostFn(ctypes.cast(wait, ctypes.c_void_p).value), 0))
+    try:
+        yield
+    finally:
+        let_go.set()
+
+
+_held: list[Any] = []
 
 
 def elapsed_ms(start: Any, end: Any) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.gpu.machines import Machine
+from tests.gpu.machines import Machine, running
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -22,11 +22,11 @@ def test_a_kernel_pays_for_what_is_absent_and_only_once(card: Machine) -> None:
         size = 512 * MIB
         a, b, c = (check(cuda.cuMemAllocManaged(size, 1)) for _ in range(3))
         marks = [check(cuda.cuEventCreate(0)) for _ in range(6)]
-        busy(50_000)  # everything below is launched before it ends
-        for mark, memory in zip(marks, (a, a, b, c, a), strict=False):
-            check(cuda.cuEventRecord(mark, 0))
-            touch(memory, size, 10)
-        check(cuda.cuEventRecord(marks[5], 0))
+        with held():
+            for mark, memory in zip(marks, (a, a, b, c, a), strict=False):
+                check(cuda.cuEventRecord(mark, 0))
+                touch(memory, size, 10)
+            check(cuda.cuEventRecord(marks[5], 0))
         check(cuda.cuCtxSynchronize())
         times = [elapsed_ms(left, right) for left, right in zip(marks, marks[1:], strict=False)]
         transfer = size / 1e9 * 1000
@@ -89,47 +89,49 @@ def test_prefetching_pays_the_transfer_ahead_of_the_kernel(card: Machine) -> Non
         check(cuda.cuCtxSynchronize())
         assert check(cuda.cuMemGetInfo())[0] == GIB
         start, end = (check(cuda.cuEventCreate(0)) for _ in range(2))
-        busy(50_000)  # long enough for the rest to be launched meanwhile
-        check(cuda.cuMemPrefetchAsync(a, size, device, 0, 0))
-        check(cuda.cuEventRecord(start, 0))
-        touch(a, size, 10)
-        check(cuda.cuEventRecord(end, 0))
+        with held():
+            check(cuda.cuMemPrefetchAsync(a, size, device, 0, 0))
+            check(cuda.cuEventRecord(start, 0))
+            touch(a, size, 10)
+            check(cuda.cuEventRecord(end, 0))
         check(cuda.cuCtxSynchronize())
         assert abs(elapsed_ms(start, end) - 10) < 1
     """)
 
 
 def test_two_working_sets_that_do_not_fit_thrash_and_one_alone_does_not(card: Machine) -> None:
-    program = """
+    endless = """
+        open_card()
+        size = 700 * MIB
+        memory, kernel = check(cuda.cuMemAllocManaged(size, 1)), function("baton_touch")
+        values = ((int(memory), size, 50_000_000), (U64, U64, U64))
+        launched = 0
+        while True:
+            check(cuda.cuLaunchKernel(kernel, blocks_for(1), 1, 1, 1024, 1, 1, 0, 0, values, 0))
+            launched += 1
+            if launched == 500:
+                say("ready")
+    """
+    measured = """
         open_card()
         size = 700 * MIB
         memory = check(cuda.cuMemAllocManaged(size, 1))
         touch(memory, size)
         check(cuda.cuCtxSynchronize())
-        say("ready")
-        sys.stdin.readline()
         start, end = (check(cuda.cuEventCreate(0)) for _ in range(2))
-        busy(50_000)  # long enough for the rest to be launched meanwhile
-        check(cuda.cuEventRecord(start, 0))
-        for _ in range(20):
-            touch(memory, size, 50)
-        check(cuda.cuEventRecord(end, 0))
+        with held():
+            check(cuda.cuEventRecord(start, 0))
+            for _ in range(20):
+                touch(memory, size, 50)
+            check(cuda.cuEventRecord(end, 0))
         check(cuda.cuCtxSynchronize())
         say(elapsed_ms(start, end))
     """
-
-    def together(count: int) -> float:
-        programs = [card.start(program) for _ in range(count)]
-        for one in programs:
-            assert one.stdout is not None
-            assert one.stdout.readline() == "ready\n"
-        for one in programs:
-            assert one.stdin is not None
-            one.stdin.write("\n")
-            one.stdin.flush()
-        return max(float(one.communicate(timeout=120)[0]) for one in programs)
-
-    alone, both = together(1), together(2)
-    assert alone == pytest.approx(20 * 50, rel=0.05)
-    # Each step of each brings in and pushes out most of a working set: 2 x 20 x (50 + 2 x 734 ms).
-    assert both > 15 * alone
+    alone = float(card.run(measured))
+    assert alone == pytest.approx(20 * 50, rel=0.01)
+    with running(card.start(endless)) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "ready\n"
+        both = float(card.run(measured))
+    # Each step brings in and pushes out most of a working set: 50 + 2 x 734 ms, while the other does the same.
+    assert both > 20 * alone

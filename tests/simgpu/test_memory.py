@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tests.gpu.machines import Machine
+from tests.gpu.machines import PATIENCE_S, Machine
 
 
 def test_every_form_of_copy_and_memset_round_trips(machine: Machine) -> None:
@@ -30,9 +30,9 @@ def test_every_form_of_copy_and_memset_round_trips(machine: Machine) -> None:
 
         # Pageable memory may be reused as soon as the call returns.
         source = data.copy()
-        busy(20, stream)
-        check(cuda.cuMemcpyHtoDAsync(a, source.ctypes.data, source.nbytes, stream))
-        source[:] = 0
+        with held(stream):
+            check(cuda.cuMemcpyHtoDAsync(a, source.ctypes.data, source.nbytes, stream))
+            source[:] = 0
         check(cuda.cuStreamSynchronize(stream))
         check(cuda.cuMemcpyDtoH(back.ctypes.data, a, data.nbytes))
         assert (back == data).all()
@@ -110,7 +110,7 @@ def test_plain_memory_is_refused_when_all_processes_together_would_exceed_the_ca
         check(cuda.cuCtxCreate(None, 0, 1))
         assert check(cuda.cuMemGetInfo())[0] == GIB
     """)
-    holder.communicate("", timeout=60)
+    holder.communicate("", timeout=PATIENCE_S)
     assert machine.card().free_bytes == 1 << 30
 
 

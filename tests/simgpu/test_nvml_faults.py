@@ -273,18 +273,19 @@ def test_a_hanging_kernel_keeps_the_card_busy_until_it_is_healed(machine: Machin
 
 
 def test_a_slow_link_takes_copies_longer_by_its_factor(machine: Machine) -> None:
-    workload = machine.start_workload("""
+    workload = machine.start("""
+        open_card()
         bytes_ = 256 << 20
-        memory, host = ok(cuda.cuMemAlloc(bytes_)), ok(cuda.cuMemAllocHost(bytes_))
-        events = [ok(cuda.cuEventCreate(0)) for _ in range(2)]
+        memory, host = check(cuda.cuMemAlloc(bytes_)), check(cuda.cuMemAllocHost(bytes_))
+        events = [check(cuda.cuEventCreate(0)) for _ in range(2)]
         for _ in range(2):
             sys.stdin.readline()
-            ok(launch(2))  # long enough for the rest to be launched meanwhile
-            ok(cuda.cuEventRecord(events[0], 0))
-            ok(cuda.cuMemcpyHtoDAsync(memory, host, bytes_, 0))
-            ok(cuda.cuEventRecord(events[1], 0))
-            ok(cuda.cuEventSynchronize(events[1]))
-            answer(ok(cuda.cuEventElapsedTime(*events)))
+            with held():
+                check(cuda.cuEventRecord(events[0], 0))
+                check(cuda.cuMemcpyHtoDAsync(memory, host, bytes_, 0))
+                check(cuda.cuEventRecord(events[1], 0))
+            check(cuda.cuEventSynchronize(events[1]))
+            say(elapsed_ms(*events))
     """)
     with running(workload):
         tell(workload)

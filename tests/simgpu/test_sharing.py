@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from baton import native
-from tests.gpu.machines import Machine
+from tests.gpu.machines import PATIENCE_S, Machine, running
 
 
 def _ready(program: subprocess.Popen[str]) -> None:
@@ -16,31 +16,30 @@ def _ready(program: subprocess.Popen[str]) -> None:
 
 
 def test_two_processes_share_the_card(machine: Machine) -> None:
-    program = """
+    endless = """
         open_card()
+        busy(100_000_000, demand=float(sys.argv[1]))
         say("ready")
         sys.stdin.readline()
+    """
+    measured = """
+        open_card()
         start, end = (check(cuda.cuEventCreate(0)) for _ in range(2))
-        busy(10_000, demand=float(sys.argv[1]))  # long enough for the rest to be launched meanwhile
-        check(cuda.cuEventRecord(start, 0))
-        busy(4000, demand=float(sys.argv[1]))
-        check(cuda.cuEventRecord(end, 0))
+        with held():
+            check(cuda.cuEventRecord(start, 0))
+            busy(4000, demand=float(sys.argv[1]))
+            check(cuda.cuEventRecord(end, 0))
         check(cuda.cuCtxSynchronize())
         say(elapsed_ms(start, end))
     """
 
-    def together(demand: float) -> list[float]:
-        programs = [machine.start(program, str(demand)) for _ in range(2)]
-        for one in programs:
-            _ready(one)
-        for one in programs:
-            assert one.stdin is not None
-            one.stdin.write("\n")
-            one.stdin.flush()
-        return [float(one.communicate(timeout=120)[0]) for one in programs]
+    def beside_another(demand: float) -> float:
+        with running(machine.start(endless, str(demand))) as other:
+            _ready(other)
+            return float(machine.run(measured, str(demand)))
 
-    assert max(together(1.0)) > 6000
-    assert max(together(0.4)) == pytest.approx(4000, rel=0.01)
+    assert beside_another(1.0) == pytest.approx(8000, rel=0.01)
+    assert beside_another(0.4) == pytest.approx(4000, rel=0.01)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -67,7 +66,7 @@ def test_a_lock_is_taken_over_from_the_dead_with_everything_it_guards(machine: M
     command = ["gcc", "-std=gnu11", "-g", "-fsanitize=address,undefined", "-pthread", "-I", sources, "-o", program]
     command += [Path(__file__).parent / "recovery.c", *sorted(sources.glob("machine*.c")), "-lm"]
     subprocess.run([str(word) for word in command], check=True)
-    done = subprocess.run([program], capture_output=True, text=True, timeout=100, env=machine.environment)
+    done = subprocess.run([program], capture_output=True, text=True, timeout=PATIENCE_S, env=machine.environment)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
@@ -87,17 +86,17 @@ def test_the_living_take_over_what_the_dead_held(machine: Machine) -> None:
         sys.stdin.readline()
         check(cuda.cuMemAlloc(900 * MIB))
         start, end = (check(cuda.cuEventCreate(0)) for _ in range(2))
-        busy(10_000)  # long enough for the rest to be launched meanwhile
-        check(cuda.cuEventRecord(start, 0))
-        busy(1000)
-        check(cuda.cuEventRecord(end, 0))
+        with held():
+            check(cuda.cuEventRecord(start, 0))
+            busy(1000)
+            check(cuda.cuEventRecord(end, 0))
         check(cuda.cuCtxSynchronize())
         say(elapsed_ms(start, end))
     """)
     _ready(survivor)
     holder.kill()
     holder.communicate()
-    assert float(survivor.communicate("\n", timeout=60)[0]) == pytest.approx(1000, rel=0.01)
+    assert float(survivor.communicate("\n", timeout=PATIENCE_S)[0]) == pytest.approx(1000, rel=0.01)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="making a pid namespace needs root")
@@ -158,7 +157,7 @@ def test_a_child_that_outlives_its_parent_does_not_keep_its_memory(machine: Mach
         os.kill(os.getpid(), 9)
     """)
     _ready(parent)
-    parent.wait(timeout=60)
+    parent.wait(timeout=PATIENCE_S)
     assert machine.card().free_bytes == 1 << 30
     parent.communicate("")
 

@@ -60,15 +60,15 @@ def test_events_measure_modelled_time(machine: Machine) -> None:
         open_card()
         stream = check(cuda.cuStreamCreate(1))
         start, middle, end = (check(cuda.cuEventCreate(0)) for _ in range(3))
-        busy(30_000, stream)  # long enough for the rest to be launched meanwhile
-        check(cuda.cuEventRecord(start, stream))
-        busy(200, stream)
-        check(cuda.cuEventRecord(middle, stream))
-        for _ in range(50):
-            busy(2, stream)
-        check(cuda.cuEventRecord(end, stream))
-        assert result_of(cuda.cuEventQuery(end)) == "NOT_READY"
-        assert result_of(cuda.cuEventElapsedTime(start, end)) == "NOT_READY"
+        with held(stream):
+            check(cuda.cuEventRecord(start, stream))
+            busy(200, stream)
+            check(cuda.cuEventRecord(middle, stream))
+            for _ in range(25):
+                busy(4, stream)
+            check(cuda.cuEventRecord(end, stream))
+            assert result_of(cuda.cuEventQuery(end)) == "NOT_READY"
+            assert result_of(cuda.cuEventElapsedTime(start, end)) == "NOT_READY"
         check(cuda.cuEventSynchronize(end))
         assert abs(elapsed_ms(start, middle) - 200) < 0.01, elapsed_ms(start, middle)
         assert abs(elapsed_ms(middle, end) - 100) < 0.01, elapsed_ms(middle, end)
@@ -84,24 +84,20 @@ def test_streams_run_side_by_side_and_wait_where_told(machine: Machine) -> None:
         open_card()
         first, second = (check(cuda.cuStreamCreate(1)) for _ in range(2))
         begin, left, right, joined = (check(cuda.cuEventCreate(0)) for _ in range(4))
-        busy(10_000, first)  # long enough for the rest to be launched meanwhile
-        check(cuda.cuEventRecord(begin, first))
-        check(cuda.cuStreamWaitEvent(second, begin, 0))
-        # Two kernels of 40 % fit next to each other; two of 100 % share.
-        busy(400, first, demand=0.4)
-        busy(400, second, demand=0.4)
-        check(cuda.cuEventRecord(left, first))
-        check(cuda.cuEventRecord(right, second))
-        check(cuda.cuCtxSynchronize())
-        assert elapsed_ms(begin, left) < 500 and elapsed_ms(begin, right) < 500
-        busy(10_000, first)
-        check(cuda.cuEventRecord(begin, first))
-        check(cuda.cuStreamWaitEvent(second, begin, 0))
-        busy(400, first)
-        busy(400, second)
-        check(cuda.cuEventRecord(right, second))
-        check(cuda.cuCtxSynchronize())
-        assert elapsed_ms(begin, right) > 700, elapsed_ms(begin, right)
+        def side_by_side(demand):
+            with held(first):
+                check(cuda.cuEventRecord(begin, first))
+                check(cuda.cuStreamWaitEvent(second, begin, 0))
+                busy(5000, first, demand)
+                busy(5000, second, demand)
+                check(cuda.cuEventRecord(left, first))
+                check(cuda.cuEventRecord(right, second))
+            check(cuda.cuCtxSynchronize())
+            return elapsed_ms(begin, left), elapsed_ms(begin, right)
+        # Two kernels of 40 % fit next to each other; two of 100 % share. The second starts a little late.
+        alone, late = side_by_side(0.4)
+        assert abs(alone - 5000) < 0.01 and late < 9000, (alone, late)
+        assert side_by_side(1.0)[1] > 9000
         # A wait orders one stream behind the other, at the computed end of the work it waits for.
         busy(100, first)
         check(cuda.cuEventRecord(left, first))
@@ -121,9 +117,9 @@ def test_the_legacy_stream_orders_itself_against_blocking_streams_only(machine: 
         view = np.ctypeslib.as_array((ctypes.c_uint8 * 64).from_address(memory))
         view[:] = 0
         device = check(cuda.cuMemAlloc(64))
-        busy(100, blocking)
-        check(cuda.cuMemsetD8Async(device, 1, 64, blocking))
-        check(cuda.cuMemcpyDtoHAsync(memory, device, 64, 0))
+        with held(blocking):
+            check(cuda.cuMemsetD8Async(device, 1, 64, blocking))
+            check(cuda.cuMemcpyDtoHAsync(memory, device, 64, 0))
         check(cuda.cuStreamSynchronize(0))
         assert (view == 1).all(), "the legacy stream waited for the blocking one"
         busy(1_000_000, 0)
@@ -172,6 +168,21 @@ def test_host_functions_run_in_their_place(machine: Machine) -> None:
         check(cuda.cuLaunchHostFunc(stream, cuda.CUhostFn(ctypes.cast(look, ctypes.c_void_p).value), 0))
         check(cuda.cuStreamSynchronize(stream))
         assert order == [0, 1, 2, 77], order
+    """)
+
+
+def test_a_host_function_that_waits_holds_up_nobody_but_its_own_stream(machine: Machine) -> None:
+    machine.run("""
+        open_card()
+        first, second = (check(cuda.cuStreamCreate(1)) for _ in range(2))
+        event, device = check(cuda.cuEventCreate(2)), check(cuda.cuMemAlloc(64))
+        with held(first):
+            check(cuda.cuEventRecord(event, first))
+            assert result_of(cuda.cuStreamQuery(first)) == "NOT_READY"
+            assert result_of(cuda.cuEventQuery(event)) == "NOT_READY"
+            check(cuda.cuMemsetD8Async(device, 1, 64, second))
+            check(cuda.cuStreamSynchronize(second))
+        check(cuda.cuEventSynchronize(event))
     """)
 
 
