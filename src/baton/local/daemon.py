@@ -5,6 +5,7 @@ sockets, and is found again by the next command through the socket directory.
 """
 
 import contextlib
+import fcntl
 import os
 import signal
 import socket
@@ -15,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from baton.errors import UnavailableError
+from baton.lock.paths import Paths
 
-_START_TIMEOUT_S = 10.0
+_START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 5.0
-_OTHER_DAEMON_S = 1.0
 _LOOK_EVERY_S = 0.02
 
 
@@ -49,17 +50,28 @@ def spawn(
         )
     deadline = time.monotonic() + _START_TIMEOUT_S
     while not answers(sockets):
-        if process.poll() is not None:
-            # Beside another daemon that is just starting ours gives way, and that one will answer in a moment.
-            deadline = min(deadline, time.monotonic() + _OTHER_DAEMON_S)
+        # Beside another daemon that is just starting ours gives way, and that one will answer in a moment.
+        if process.poll() is not None and not _taken(sockets):
+            raise UnavailableError(f"the lock daemon did not start: {_last_line(log)} (log: {log})")
         if time.monotonic() > deadline:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-                raise UnavailableError(f"the lock daemon did not answer in {_START_TIMEOUT_S:.0f} s (log: {log})")
-            raise UnavailableError(f"the lock daemon did not start: {_last_line(log)} (log: {log})")
+            raise UnavailableError(f"the lock daemon did not answer in {_START_TIMEOUT_S:.0f} s (log: {log})")
         time.sleep(_LOOK_EVERY_S)
     return process
+
+
+def _taken(sockets: Path) -> bool:
+    """Whether a daemon has this socket directory, be it not ready to answer yet."""
+    try:
+        with Paths(sockets).lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def ensure(sockets: Path, environment: Mapping[str, str] | None = None) -> bool:
