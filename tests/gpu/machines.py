@@ -23,6 +23,9 @@ from baton.gpu import profiles, simulated
 
 T = TypeVar("T")
 
+PATIENCE_S = 120.0
+"""Not a measure of anything: only what turns a hang into a failure."""
+
 _PREAMBLE_FOLDER = Path(__file__).parents[1] / "simgpu"
 
 _NVML_PRELUDE = """
@@ -83,9 +86,9 @@ class Machine:
 
     def run(self, program: str, *arguments: str, **extra: str) -> str:
         """The same, run to its end; it must succeed. Returns what it printed."""
-        process = self.start(program, *arguments, **extra)
-        output, _ = process.communicate(timeout=120)
-        assert process.returncode == 0, output
+        with running(self.start(program, *arguments, **extra)) as process:
+            output, _ = process.communicate(timeout=PATIENCE_S)
+            assert process.returncode == 0, output
         return output
 
     def start_program(self, script: str, launcher: Sequence[str] = ()) -> "subprocess.Popen[str]":
@@ -105,7 +108,7 @@ class Machine:
             capture_output=True,
             text=True,
             env={**self.environment, **environment},
-            timeout=60,
+            timeout=PATIENCE_S,
         )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
@@ -159,7 +162,7 @@ def running(program: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]
             program.kill()
 
 
-def until(question: Callable[[], T], wanted: Callable[[T], bool], timeout_s: float = 60) -> T:
+def until(question: Callable[[], T], wanted: Callable[[T], bool], timeout_s: float = PATIENCE_S) -> T:
     """Ask again and again until the answer is the wanted one."""
     deadline = time.monotonic() + timeout_s
     while True:

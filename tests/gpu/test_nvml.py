@@ -38,7 +38,7 @@ def asked(machine: Machine, script: str) -> Any:
         capture_output=True,
         text=True,
         env=machine.environment,
-        timeout=60,
+        timeout=machines.PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -96,7 +96,7 @@ class Workloads:
             process.communicate()
 
 
-def finish(process: subprocess.Popen[str], timeout_s: float = 60) -> str:
+def finish(process: subprocess.Popen[str], timeout_s: float = scripted.PATIENCE_S) -> str:
     """Wait for a workload to end well and return its output; its stderr is part of a failure's message."""
     out, err = process.communicate(timeout=timeout_s)
     assert process.returncode == 0, f"exit {process.returncode}\n{out}\n{err}"

@@ -11,7 +11,8 @@ from pathlib import Path
 from baton.lock import wire
 from baton.lock.wire import Kind
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
+"""Not a measure of anything: only what turns a hang into a failure."""
 
 
 @dataclass

@@ -9,7 +9,7 @@ import pytest
 from baton.lock import wire
 from baton.lock.wire import Kind
 from tests.hook.conftest import Workloads, finish
-from tests.hook.daemon import Client, Daemon
+from tests.hook.daemon import PATIENCE_S, Client, Daemon
 
 NOT_READY = 802
 ONE_BY_ONE = "use()\nwhile told():\n    say(launch())"
@@ -39,14 +39,14 @@ def answer(work: subprocess.Popen[str]) -> str:
 
 def test_without_a_daemon_the_program_goes_on_unscheduled(workloads: Workloads) -> None:
     work = workloads.python("use(); say(launch())", BATON_DAEMON_TIMEOUT="100ms")
-    out, err = work.communicate(timeout=60)
+    out, err = work.communicate(timeout=PATIENCE_S)
     assert out == "0\n"
     assert err.count("goes on unscheduled") == 1
 
 
 def test_without_a_daemon_calls_fail_when_asked(workloads: Workloads) -> None:
     work = workloads.python("use(); say(launch(), launch())", BATON_DAEMON_TIMEOUT="100ms", BATON_ON_DAEMON_LOSS="fail")
-    out, err = work.communicate(timeout=60)
+    out, err = work.communicate(timeout=PATIENCE_S)
     assert out == f"{NOT_READY} {NOT_READY}\n"
     assert err.count("fail until it is back") == 1
 
@@ -215,7 +215,7 @@ def test_a_revoked_turn_is_given_back_with_the_reason(workloads: Workloads, daem
     assert answer(work) == "launched"
     client.send(wire.extension(Kind.NOTICE, {"reason": "ignored two\tdrops", "code": "revoked"}))
     client.expect(Kind.LOCK_RELEASED)
-    _, err = work.communicate(timeout=60)
+    _, err = work.communicate(timeout=PATIENCE_S)
     assert "ignored two?drops" in err
 
 

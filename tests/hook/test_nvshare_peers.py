@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.hook.conftest import Workloads
+from tests.hook.daemon import PATIENCE_S
 
 PEERS = os.environ.get("BATON_NVSHARE_PEERS", "")
 SCRIPT = """
@@ -41,7 +42,7 @@ def test_two_workloads_take_turns(workloads: Workloads, program: Callable[[str],
         work=work,
     )
     done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", script], env=environment, capture_output=True, text=True, timeout=60
+        ["unshare", "--mount", "sh", "-c", script], env=environment, capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert (done.returncode, done.stdout) == (0, "both ended well\n"), done.stderr
     assert workloads.record.devices[0].launches > 0

@@ -15,6 +15,7 @@ from baton.lock.config import Config
 from baton.lock.events import Mode
 from baton.lock.settings import Settings
 from tests.hook.conftest import ROOT, finish
+from tests.hook.daemon import PATIENCE_S
 from tests.lock import daemons
 
 CLIENTS = ["allocation", "copies", "launches", "graphs", "inventory"]
@@ -59,7 +60,7 @@ def seen_by(client: str, variables: dict[str, str]) -> str:
 
 
 def finished(process: subprocess.Popen[str]) -> str:
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, f"{out}\n{err}"
     assert err == ""
     return out

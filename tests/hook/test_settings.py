@@ -8,7 +8,7 @@ import pytest
 from baton.lock import wire
 from baton.lock.wire import Kind
 from tests.hook.conftest import Workloads
-from tests.hook.daemon import Client, Daemon
+from tests.hook.daemon import PATIENCE_S, Client, Daemon
 
 
 def switched_off(client: Client) -> None:
@@ -19,7 +19,7 @@ def switched_off(client: Client) -> None:
 def errors(workloads: Workloads, daemon: Daemon, program: str, **environment: str) -> list[str]:
     daemon.serve(switched_off)
     work = workloads.start(program, "linked", **environment)
-    out, err = work.communicate(timeout=30)
+    out, err = work.communicate(timeout=PATIENCE_S)
     assert (work.returncode, out) == (0, "0\n"), err
     return err.splitlines()
 
@@ -80,7 +80,7 @@ def test_good_values_travel_to_the_daemon(workloads: Workloads, daemon: Daemon, 
     client = daemon.client()
     identity = client.greet()
     client.grant()
-    out, err = work.communicate(timeout=60)
+    out, err = work.communicate(timeout=PATIENCE_S)
     assert (out, err) == ("0\n", "")
     assert int(identity.pop("pid")) == work.pid
     assert identity == {

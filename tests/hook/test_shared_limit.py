@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.hook.conftest import Workloads
+from tests.hook.daemon import PATIENCE_S
 from tests.lock import daemons
 
 GIB = 1 << 30
@@ -51,7 +52,7 @@ class Process:
         return self.ask("left")
 
     def comes_to_have_left(self, size: int) -> None:
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE_S
         while self.left() != size:
             assert time.monotonic() < until, f"{self.left()} bytes are left, not {size}"
             time.sleep(0.01)

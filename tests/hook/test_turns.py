@@ -7,7 +7,7 @@ from collections.abc import Callable
 from baton.lock import wire
 from baton.lock.wire import Kind
 from tests.hook.conftest import ProbeDevice, Workloads, finish, wait_for_launches
-from tests.hook.daemon import Client, Daemon
+from tests.hook.daemon import PATIENCE_S, Client, Daemon
 
 
 def test_a_launch_waits_for_the_lock(workloads: Workloads, daemon: Daemon) -> None:
@@ -255,7 +255,7 @@ def test_reports_tell_memory_and_launches(workloads: Workloads, daemon: Daemon) 
     client.greet(report_ms=20)
     reports: list[dict[str, str]] = []
     while not reports or reports[-1]["launches"] != "1":
-        frame = client.frames.get(timeout=60)
+        frame = client.frames.get(timeout=PATIENCE_S)
         if frame.kind == Kind.REQ_LOCK:
             assert reports, "the working set is reported before the lock is asked for"
             client.send(wire.LOCK_OK)

@@ -19,7 +19,7 @@ from baton.lock.control import ControlClient
 from baton.lock.paths import Paths
 
 TIME_SCALE = 60.0
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 """Not a measure of anything: only what turns a hang into a failure."""
 
 
@@ -59,11 +59,11 @@ class Machine:
         for process in self.started:
             if process.poll() is None:
                 process.terminate()
-                process.communicate(timeout=60)
+                process.communicate(timeout=PATIENCE_S)
 
     def baton(self, *words: str) -> subprocess.CompletedProcess[str]:
         process = self.start(*words)
-        output, errors = process.communicate(timeout=120)
+        output, errors = process.communicate(timeout=PATIENCE_S)
         return subprocess.CompletedProcess(words, process.returncode, output, errors)
 
     def trainer(self, *words: str, gib: int = 11, steps: int = 3) -> list[str]:

@@ -2,7 +2,7 @@
 
 import sys
 
-from tests.local.conftest import Machine
+from tests.local.conftest import PATIENCE_S, Machine
 
 BOTH = """
 import ctypes, threading
@@ -38,7 +38,7 @@ def test_a_gang_and_singles_never_share_a_gpu_in_turns(machine: Machine) -> None
         if all(process.poll() is not None for process in (gang, *singles)):
             break
     for process in (gang, *singles):
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, errors
     assert whole, "the gang was never seen on both GPUs"
     assert all(tenant.account.grants for tenant in machine.control.status().tenants if tenant.tenant != "root")
@@ -73,4 +73,4 @@ work({1 - taken})
     assert both.stdout.readline() == f"done {1 - taken}\n"
     for process in (both, hog):
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_S)

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from baton.gpu import simulated
 from baton.local.daemon import OwnDaemon
-from tests.local.conftest import Machine
+from tests.local.conftest import PATIENCE_S, Machine
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_the_metrics_tell_what_was_received_and_agree_with_the_status(machine: M
     work = machine.trainer("--gpu-seconds", "12", "--cpu-seconds", "0")
     runs = [machine.start("run", "-q", "--gpus", "1", "--tenant", name, "--", *work) for name in ("ann", "ben", "cid")]
     for run in runs:
-        _, errors = run.communicate(timeout=120)
+        _, errors = run.communicate(timeout=PATIENCE_S)
         assert run.returncode == 0, errors
     found = samples(scrape_url)
     status = machine.control.status()

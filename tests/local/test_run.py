@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.local.conftest import Machine
+from tests.local.conftest import PATIENCE_S, Machine
 
 
 def test_a_program_that_needs_no_gpu_just_runs(machine: Machine) -> None:
@@ -28,7 +28,7 @@ def test_the_daemon_is_started_once_and_stays(machine: Machine) -> None:
 
 def test_two_runs_that_both_find_no_daemon_agree_on_one(machine: Machine) -> None:
     runs = [machine.start("run", "--", "true") for _ in range(4)]
-    errors = [run.communicate(timeout=120)[1] for run in runs]
+    errors = [run.communicate(timeout=PATIENCE_S)[1] for run in runs]
     assert [run.returncode for run in runs] == [0] * 4, errors
     assert machine.control.status().pid
 
@@ -55,7 +55,7 @@ def test_a_program_may_use_more_memory_than_is_free_beside_another(machine: Mach
         machine.start("run", "--gpus", "1", "--tenant", name, "--", *machine.trainer(gib=14, steps=6)) for name in "abc"
     ]
     for trainer in trainers:
-        _, errors = trainer.communicate(timeout=120)
+        _, errors = trainer.communicate(timeout=PATIENCE_S)
         assert trainer.returncode == 0, errors
 
 
@@ -92,7 +92,7 @@ def test_a_signal_reaches_the_program_and_its_end_is_reported(machine: Machine) 
     assert run.stdout is not None
     assert run.stdout.readline() == "ready\n"
     run.send_signal(signal.SIGTERM)
-    output, _ = run.communicate(timeout=60)
+    output, _ = run.communicate(timeout=PATIENCE_S)
     assert (output, run.returncode) == ("got it\n", 5)
 
 
@@ -123,4 +123,4 @@ def test_top_shows_holders_and_waiters(machine: Machine) -> None:
     assert {"ann", "ben", "cid"} <= set(shown.split())
     for run in runs:
         run.terminate()
-        run.communicate(timeout=60)
+        run.communicate(timeout=PATIENCE_S)

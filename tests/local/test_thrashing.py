@@ -2,7 +2,7 @@
 
 from baton.gpu import simulated
 from baton.local.daemon import OwnDaemon
-from tests.local.conftest import Machine
+from tests.local.conftest import PATIENCE_S, Machine
 
 
 def test_programs_that_thrash_are_made_to_take_turns(machine: Machine) -> None:
@@ -24,5 +24,5 @@ def test_programs_that_thrash_are_made_to_take_turns(machine: Machine) -> None:
     assert together, "they were never let run together"
     for program in programs:
         program.terminate()
-        program.communicate(timeout=60)
+        program.communicate(timeout=PATIENCE_S)
     daemon.stop()

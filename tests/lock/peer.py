@@ -9,7 +9,7 @@ from baton.lock.wire import Frame, Kind
 
 GPU = bytes(range(16))
 GPU_TEXT = wire.uuid_text(GPU)
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 """Not a measure of anything: only what turns a hang into a failure."""
 
 
