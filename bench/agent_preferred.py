@@ -1,6 +1,7 @@
 """GetPreferredAllocation over a socket, 16 cards x 1,000 slots: time and CPU of both ends, against an empty answer.
 
-Kubelet names the free slots in the order of a Go map, so they come in random order here, too.
+Kubelet names the free slots in the order of a Go map, so they come in random order here, too. Policy `load` asks a real
+lock daemon about the cards, with clients on most of them, in every call.
 """
 
 import asyncio
@@ -8,6 +9,7 @@ import random
 import statistics
 import tempfile
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,21 +18,32 @@ import grpc
 
 from baton.agent import config as configuration
 from baton.agent.answers import Answer
+from baton.agent.lockport import LockClient
 from baton.agent.plugin import RECEIVE_LIMIT_BYTES, Board, PluginService
 from baton.agent.policies import CardLoad, Policy
 from baton.agent.proto import deviceplugin_pb2 as api
 from baton.agent.resources import Offer, plan
 from baton.gpu.cards import Card, CardId, Vendor
+from bench._lock import ASK, Client, daemon
 
 _CARDS, _SLOTS, _SIZE, _ROUNDS = 16, 1000, 4, 40
 _METHOD = "/v1beta1.DevicePlugin/GetPreferredAllocation"
 
 
-class _Nobody:
-    """Advisors that have nothing to say."""
+_UUIDS = [uuid.UUID(int=index + 1) for index in range(_CARDS)]
+
+
+class _Advisors:
+    """Know the load, and have nothing else to say."""
+
+    def __init__(self, sockets: Path) -> None:
+        self._lock = LockClient(sockets, tuple, configuration.Lock().load_limit_s)
+        self.answers = 0
 
     async def loads(self) -> Mapping[CardId, CardLoad] | None:
-        return {CardId(f"GPU-{index:036d}"): CardLoad(index % 3) for index in range(_CARDS)}
+        loads = await self._lock.loads()
+        self.answers += loads is not None
+        return loads
 
     async def chosen_cards(self, _offer: Offer, _size: int) -> Sequence[CardId]:
         return ()
@@ -48,10 +61,10 @@ class _Nobody:
 def _offer(policy: Policy) -> Offer:
     cards = tuple(
         Card(
-            CardId(f"GPU-{index:036d}"), index, Vendor.NVIDIA, "Tesla T4", 16384, (7, 5), "", index // 8,
-            tuple(CardId(f"GPU-{peer:036d}") for peer in range(_CARDS) if peer % 2 == index % 2 and peer != index),
+            CardId(f"GPU-{own}"), index, Vendor.NVIDIA, "Tesla T4", 16384, (7, 5), "", index // 8,
+            tuple(CardId(f"GPU-{peer}") for peer in _UUIDS[index % 2 :: 2] if peer != own),
         )
-        for index in range(_CARDS)
+        for index, own in enumerate(_UUIDS)
     )  # fmt: skip
     text = f"resources: [{{name: nvshare.com/gpu, replicas: {_SLOTS}, policy: {policy.value}}}]"
     return plan(configuration.parse(text), cards)[0]
@@ -91,7 +104,8 @@ def _empty_handlers() -> Any:
     )
 
 
-async def _run() -> None:
+async def _run(sockets: Path) -> None:
+    advisors = _Advisors(sockets)
     with tempfile.TemporaryDirectory(prefix="baton-") as folder:
         slots = list(_offer(Policy.SPREAD).pool.slots)
         random.Random(1).shuffle(slots)
@@ -103,13 +117,20 @@ async def _run() -> None:
         bare = await _cost(_empty_handlers(), request, Path(folder) / "bare.sock")
         print(f"same bytes, empty answer   CPU {bare.cpu_ms:5.2f} ms         wall {bare.wall_ms:5.2f} ms")
         for policy in Policy:
-            service = PluginService(Board(_offer(policy)), _Nobody(), lambda _stream, _open: None)
+            service = PluginService(Board(_offer(policy)), advisors, lambda _stream, _open: None)
             ours = await _cost(service.handlers(), request, Path(folder) / f"{policy}.sock")
             ratio = ours.cpu_ms / bare.cpu_ms
             print(
                 f"{policy.value:26} CPU {ours.cpu_ms:5.2f} ms {ratio:5.1f}x  wall {ours.wall_ms:5.2f} ms  (budget 5 ms)"
             )
+    print(f"the lock daemon answered {advisors.answers} of {_ROUNDS} times within its limit")
 
 
 def run() -> None:
-    asyncio.run(_run())
+    with daemon() as (_, sockets):
+        clients = [Client(sockets, card.bytes) for index, card in enumerate(_UUIDS) for _ in range(index % 3)]
+        for client in clients:
+            client.socket.sendall(ASK)
+        asyncio.run(_run(sockets))
+        for client in clients:
+            client.socket.close()

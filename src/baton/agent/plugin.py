@@ -18,10 +18,11 @@ import grpc
 import structlog
 
 from baton.agent.answers import Answer
-from baton.agent.policies import CardLoad, Policy, Wish, prefer, violation
+from baton.agent.policies import CardLoad, Policy, prefer, violation
 from baton.agent.proto import deviceplugin_pb2 as api
 from baton.agent.resources import Offer, Role
 from baton.agent.slots import SlotId
+from baton.agent.wishes import WishReader
 from baton.gpu.cards import CardId
 
 _log = structlog.get_logger(__name__)
@@ -105,6 +106,7 @@ class PluginService:
         self._board = board
         self._advisors = advisors
         self._watch_streams = watch_streams
+        self._reader = WishReader(board.offer.pool)
         self._closing = asyncio.Event()
         self._open = 0
         self._all_closed = asyncio.Event()
@@ -139,16 +141,14 @@ class PluginService:
             if not self._open:
                 self._all_closed.set()
 
-    async def get_preferred_allocation(
-        self, request: api.PreferredAllocationRequest, _context: Any
-    ) -> api.PreferredAllocationResponse:
+    async def get_preferred_allocation(self, request: bytes, _context: Any) -> api.PreferredAllocationResponse:
         offer = self._board.offer
+        if self._reader.pool is not offer.pool:
+            self._reader = WishReader(offer.pool)
         loads = await self._advisors.loads() if offer.policy is Policy.LOAD else None
         responses = []
-        for asked in request.container_requests:
-            size = int(asked.allocation_size)
-            wish = Wish(asked.available_deviceIDs, tuple(asked.must_include_deviceIDs), size)
-            chosen = await self._advisors.chosen_cards(offer, size) if offer.role is Role.CARDS else ()
+        for wish in self._reader.read(request):
+            chosen = await self._advisors.chosen_cards(offer, wish.size) if offer.role is Role.CARDS else ()
             slots = prefer(offer.policy, offer.pool, wish, loads, chosen)
             responses.append(api.ContainerPreferredAllocationResponse(deviceIDs=slots))
         return api.PreferredAllocationResponse(container_responses=responses)
@@ -181,7 +181,6 @@ class PluginService:
         """The service for a gRPC server."""
         calls = {
             "GetDevicePluginOptions": (self.get_options, api.Empty),
-            "GetPreferredAllocation": (self.get_preferred_allocation, api.PreferredAllocationRequest),
             "Allocate": (self.allocate, api.AllocateRequest),
             "PreStartContainer": (self.pre_start_container, api.PreStartContainerRequest),
         }
@@ -191,6 +190,9 @@ class PluginService:
             )
             for name, (method, kind) in calls.items()
         }
+        methods["GetPreferredAllocation"] = grpc.unary_unary_rpc_method_handler(
+            self.get_preferred_allocation, request_deserializer=None, response_serializer=_serialize
+        )
         methods["ListAndWatch"] = grpc.unary_stream_rpc_method_handler(
             self.list_and_watch, request_deserializer=api.Empty.FromString, response_serializer=None
         )

@@ -14,7 +14,7 @@ refused by `violation`, which Allocate asks with the slots kubelet settled on.
 
 import enum
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import comb
 
 import msgspec
@@ -55,8 +55,8 @@ class CardLoad(msgspec.Struct, frozen=True):
 class Wish(msgspec.Struct, frozen=True):
     """One container's request, as kubelet puts it."""
 
-    available: Collection[SlotId]
-    """Every slot once, in any order."""
+    available: bytes | bytearray
+    """The slots that kubelet can give, as `Pool.marks`."""
     must_include: tuple[SlotId, ...]
     size: int
 
@@ -64,8 +64,10 @@ class Wish(msgspec.Struct, frozen=True):
 class _Card:
     """A card while a request is being answered."""
 
-    def __init__(self, card: CardSlots, left: int, taken: int) -> None:
+    def __init__(self, card: CardSlots, first: int, left: int, taken: int) -> None:
         self.card = card
+        self.first = first
+        """The number of its first slot."""
         self.left = left
         self.taken = taken
         """Slots of it that this container already has."""
@@ -91,23 +93,27 @@ def prefer(
     `chosen` are the scheduler's cards for this container, one per slot; they win over the policy where they have room.
     """
     must = list(dict.fromkeys(wish.must_include))[: wish.size]
-    gone = pool.without(wish.available)
-    away = pool.by_card(gone)
-    free = {card.card: len(card.slots) - away.get(card.card, 0) for card in pool.cards}
+    free = bytearray(wish.available)
     taken: dict[CardId, int] = {}
     for slot in must:
-        if slot in pool.slots:
+        if slot in pool.numbers:
             home = pool.slots[slot].card
             taken[home] = taken.get(home, 0) + 1
-            free[home] -= slot not in gone
+            free[pool.numbers[slot]] = 0
     # A card of which this container already has slots counts as a candidate only where it has more.
-    cards = [_Card(card, free[card.card], taken.get(card.card, 0)) for card in pool.cards if free[card.card]]
-    gone.update(must)
+    cards = []
+    for entry in pool.cards:
+        first = pool.first[entry.card]
+        if left := free.count(1, first, first + len(entry.slots)):
+            cards.append(_Card(entry, first, left, taken.get(entry.card, 0)))
 
     def take(card: _Card, count: int) -> list[SlotId]:
         """The lowest free ordinals."""
-        slots = list(itertools.islice((slot for slot in card.card.slots if slot not in gone), count))
-        gone.update(slots)
+        slots = []
+        for _ in range(min(count, card.left)):
+            number = free.index(1, card.first)
+            free[number] = 0
+            slots.append(card.card.slots[number - card.first])
         card.left -= len(slots)
         card.taken += len(slots)
         return slots

@@ -49,7 +49,7 @@ def test_kubelet_takes_what_the_policy_says_whatever_the_course_of_requests(
         name, size = f"pod-{number}", chance.choice([1, 1, 2, 3])
         node.create(name, size, command=("sleep", "3600"))
         until_decided(node, name)
-        wanted = prefer(policy, pool, Wish(free, (), size))
+        wanted = prefer(policy, pool, Wish(pool.marks(free), (), size))
         if len(wanted) < size or violation(policy, pool, wanted):
             assert not node.slots(name), f"{size} of {sorted(free)}"
             continue

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$baton/agent/proto/deviceplugin.proto\x12\x07v1beta1\"z\n\x0fRegisterRequest\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x02 \x01(\t\x12\x15\n\rresource_name\x18\x03 \x01(\t\x12-\n\x07options\x18\x04 \x01(\x0b\x32\x1c.v1beta1.DevicePluginOptions\"\x07\n\x05\x45mpty\"]\n\x13\x44\x65vicePluginOptions\x12\x1a\n\x12pre_start_required\x18\x01 \x01(\x08\x12*\n\"get_preferred_allocation_available\x18\x02 \x01(\x08\"8\n\x14ListAndWatchResponse\x12 \n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x0f.v1beta1.Device\"M\n\x06\x44\x65vice\x12\n\n\x02ID\x18\x01 \x01(\t\x12\x0e\n\x06health\x18\x02 \x01(\t\x12\'\n\x08topology\x18\x03 \x01(\x0b\x32\x15.v1beta1.TopologyInfo\"0\n\x0cTopologyInfo\x12 \n\x05nodes\x18\x01 \x03(\x0b\x32\x11.v1beta1.NUMANode\"\x16\n\x08NUMANode\x12\n\n\x02ID\x18\x01 \x01(\x03\"f\n\x1aPreferredAllocationRequest\x12H\n\x12\x63ontainer_requests\x18\x01 \x03(\x0b\x32,.v1beta1.ContainerPreferredAllocationRequest\"{\n#ContainerPreferredAllocationRequest\x12\x1b\n\x13\x61vailable_deviceIDs\x18\x01 \x03(\t\x12\x1e\n\x16must_include_deviceIDs\x18\x02 \x03(\t\x12\x17\n\x0f\x61llocation_size\x18\x03 \x01(\x05\"i\n\x1bPreferredAllocationResponse\x12J\n\x13\x63ontainer_responses\x18\x01 \x03(\x0b\x32-.v1beta1.ContainerPreferredAllocationResponse\"9\n$ContainerPreferredAllocationResponse\x12\x11\n\tdeviceIDs\x18\x01 \x03(\t\"P\n\x0f\x41llocateRequest\x12=\n\x12\x63ontainer_requests\x18\x01 \x03(\x0b\x32!.v1beta1.ContainerAllocateRequest\"/\n\x18\x43ontainerAllocateRequest\x12\x13\n\x0b\x64\x65vices_ids\x18\x01 \x03(\t\"S\n\x10\x41llocateResponse\x12?\n\x13\x63ontainer_responses\x18\x01 \x03(\x0b\x32\".v1beta1.ContainerAllocateResponse\"\xf1\x02\n\x19\x43ontainerAllocateResponse\x12:\n\x04\x65nvs\x18\x01 \x03(\x0b\x32,.v1beta1.ContainerAllocateResponse.EnvsEntry\x12\x1e\n\x06mounts\x18\x02 \x03(\x0b\x32\x0e.v1beta1.Mount\x12$\n\x07\x64\x65vices\x18\x03 \x03(\x0b\x32\x13.v1beta1.DeviceSpec\x12H\n\x0b\x61nnotations\x18\x04 \x03(\x0b\x32\x33.v1beta1.ContainerAllocateResponse.AnnotationsEntry\x12\'\n\x0b\x63\x64i_devices\x18\x05 \x03(\x0b\x32\x12.v1beta1.CDIDevice\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"E\n\x05Mount\x12\x16\n\x0e\x63ontainer_path\x18\x01 \x01(\t\x12\x11\n\thost_path\x18\x02 \x01(\t\x12\x11\n\tread_only\x18\x03 \x01(\x08\"L\n\nDeviceSpec\x12\x16\n\x0e\x63ontainer_path\x18\x01 \x01(\t\x12\x11\n\thost_path\x18\x02 \x01(\t\x12\x13\n\x0bpermissions\x18\x03 \x01(\t\"\x19\n\tCDIDevice\x12\x0c\n\x04name\x18\x01 \x01(\t\"/\n\x18PreStartContainerRequest\x12\x13\n\x0b\x64\x65vices_ids\x18\x01 \x03(\t\"\x1b\n\x19PreStartContainerResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$baton/agent/proto/deviceplugin.proto\x12\x07v1beta1\"z\n\x0fRegisterRequest\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x02 \x01(\t\x12\x15\n\rresource_name\x18\x03 \x01(\t\x12-\n\x07options\x18\x04 \x01(\x0b\x32\x1c.v1beta1.DevicePluginOptions\"\x07\n\x05\x45mpty\"]\n\x13\x44\x65vicePluginOptions\x12\x1a\n\x12pre_start_required\x18\x01 \x01(\x08\x12*\n\"get_preferred_allocation_available\x18\x02 \x01(\x08\"8\n\x14ListAndWatchResponse\x12 \n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x0f.v1beta1.Device\"M\n\x06\x44\x65vice\x12\n\n\x02ID\x18\x01 \x01(\t\x12\x0e\n\x06health\x18\x02 \x01(\t\x12\'\n\x08topology\x18\x03 \x01(\x0b\x32\x15.v1beta1.TopologyInfo\"0\n\x0cTopologyInfo\x12 \n\x05nodes\x18\x01 \x03(\x0b\x32\x11.v1beta1.NUMANode\"\x16\n\x08NUMANode\x12\n\n\x02ID\x18\x01 \x01(\x03\"f\n\x1aPreferredAllocationRequest\x12H\n\x12\x63ontainer_requests\x18\x01 \x03(\x0b\x32,.v1beta1.ContainerPreferredAllocationRequest\"6\n\x18PreferredAllocationParts\x12\x1a\n\x12\x63ontainer_requests\x18\x01 \x03(\x0c\"{\n#ContainerPreferredAllocationRequest\x12\x1b\n\x13\x61vailable_deviceIDs\x18\x01 \x03(\t\x12\x1e\n\x16must_include_deviceIDs\x18\x02 \x03(\t\x12\x17\n\x0f\x61llocation_size\x18\x03 \x01(\x05\"i\n\x1bPreferredAllocationResponse\x12J\n\x13\x63ontainer_responses\x18\x01 \x03(\x0b\x32-.v1beta1.ContainerPreferredAllocationResponse\"9\n$ContainerPreferredAllocationResponse\x12\x11\n\tdeviceIDs\x18\x01 \x03(\t\"P\n\x0f\x41llocateRequest\x12=\n\x12\x63ontainer_requests\x18\x01 \x03(\x0b\x32!.v1beta1.ContainerAllocateRequest\"/\n\x18\x43ontainerAllocateRequest\x12\x13\n\x0b\x64\x65vices_ids\x18\x01 \x03(\t\"S\n\x10\x41llocateResponse\x12?\n\x13\x63ontainer_responses\x18\x01 \x03(\x0b\x32\".v1beta1.ContainerAllocateResponse\"\xf1\x02\n\x19\x43ontainerAllocateResponse\x12:\n\x04\x65nvs\x18\x01 \x03(\x0b\x32,.v1beta1.ContainerAllocateResponse.EnvsEntry\x12\x1e\n\x06mounts\x18\x02 \x03(\x0b\x32\x0e.v1beta1.Mount\x12$\n\x07\x64\x65vices\x18\x03 \x03(\x0b\x32\x13.v1beta1.DeviceSpec\x12H\n\x0b\x61nnotations\x18\x04 \x03(\x0b\x32\x33.v1beta1.ContainerAllocateResponse.AnnotationsEntry\x12\'\n\x0b\x63\x64i_devices\x18\x05 \x03(\x0b\x32\x12.v1beta1.CDIDevice\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"E\n\x05Mount\x12\x16\n\x0e\x63ontainer_path\x18\x01 \x01(\t\x12\x11\n\thost_path\x18\x02 \x01(\t\x12\x11\n\tread_only\x18\x03 \x01(\x08\"L\n\nDeviceSpec\x12\x16\n\x0e\x63ontainer_path\x18\x01 \x01(\t\x12\x11\n\thost_path\x18\x02 \x01(\t\x12\x13\n\x0bpermissions\x18\x03 \x01(\t\"\x19\n\tCDIDevice\x12\x0c\n\x04name\x18\x01 \x01(\t\"/\n\x18PreStartContainerRequest\x12\x13\n\x0b\x64\x65vices_ids\x18\x01 \x03(\t\"\x1b\n\x19PreStartContainerResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -51,32 +51,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NUMANODE']._serialized_end=486
   _globals['_PREFERREDALLOCATIONREQUEST']._serialized_start=488
   _globals['_PREFERREDALLOCATIONREQUEST']._serialized_end=590
-  _globals['_CONTAINERPREFERREDALLOCATIONREQUEST']._serialized_start=592
-  _globals['_CONTAINERPREFERREDALLOCATIONREQUEST']._serialized_end=715
-  _globals['_PREFERREDALLOCATIONRESPONSE']._serialized_start=717
-  _globals['_PREFERREDALLOCATIONRESPONSE']._serialized_end=822
-  _globals['_CONTAINERPREFERREDALLOCATIONRESPONSE']._serialized_start=824
-  _globals['_CONTAINERPREFERREDALLOCATIONRESPONSE']._serialized_end=881
-  _globals['_ALLOCATEREQUEST']._serialized_start=883
-  _globals['_ALLOCATEREQUEST']._serialized_end=963
-  _globals['_CONTAINERALLOCATEREQUEST']._serialized_start=965
-  _globals['_CONTAINERALLOCATEREQUEST']._serialized_end=1012
-  _globals['_ALLOCATERESPONSE']._serialized_start=1014
-  _globals['_ALLOCATERESPONSE']._serialized_end=1097
-  _globals['_CONTAINERALLOCATERESPONSE']._serialized_start=1100
-  _globals['_CONTAINERALLOCATERESPONSE']._serialized_end=1469
-  _globals['_CONTAINERALLOCATERESPONSE_ENVSENTRY']._serialized_start=1374
-  _globals['_CONTAINERALLOCATERESPONSE_ENVSENTRY']._serialized_end=1417
-  _globals['_CONTAINERALLOCATERESPONSE_ANNOTATIONSENTRY']._serialized_start=1419
-  _globals['_CONTAINERALLOCATERESPONSE_ANNOTATIONSENTRY']._serialized_end=1469
-  _globals['_MOUNT']._serialized_start=1471
-  _globals['_MOUNT']._serialized_end=1540
-  _globals['_DEVICESPEC']._serialized_start=1542
-  _globals['_DEVICESPEC']._serialized_end=1618
-  _globals['_CDIDEVICE']._serialized_start=1620
-  _globals['_CDIDEVICE']._serialized_end=1645
-  _globals['_PRESTARTCONTAINERREQUEST']._serialized_start=1647
-  _globals['_PRESTARTCONTAINERREQUEST']._serialized_end=1694
-  _globals['_PRESTARTCONTAINERRESPONSE']._serialized_start=1696
-  _globals['_PRESTARTCONTAINERRESPONSE']._serialized_end=1723
+  _globals['_PREFERREDALLOCATIONPARTS']._serialized_start=592
+  _globals['_PREFERREDALLOCATIONPARTS']._serialized_end=646
+  _globals['_CONTAINERPREFERREDALLOCATIONREQUEST']._serialized_start=648
+  _globals['_CONTAINERPREFERREDALLOCATIONREQUEST']._serialized_end=771
+  _globals['_PREFERREDALLOCATIONRESPONSE']._serialized_start=773
+  _globals['_PREFERREDALLOCATIONRESPONSE']._serialized_end=878
+  _globals['_CONTAINERPREFERREDALLOCATIONRESPONSE']._serialized_start=880
+  _globals['_CONTAINERPREFERREDALLOCATIONRESPONSE']._serialized_end=937
+  _globals['_ALLOCATEREQUEST']._serialized_start=939
+  _globals['_ALLOCATEREQUEST']._serialized_end=1019
+  _globals['_CONTAINERALLOCATEREQUEST']._serialized_start=1021
+  _globals['_CONTAINERALLOCATEREQUEST']._serialized_end=1068
+  _globals['_ALLOCATERESPONSE']._serialized_start=1070
+  _globals['_ALLOCATERESPONSE']._serialized_end=1153
+  _globals['_CONTAINERALLOCATERESPONSE']._serialized_start=1156
+  _globals['_CONTAINERALLOCATERESPONSE']._serialized_end=1525
+  _globals['_CONTAINERALLOCATERESPONSE_ENVSENTRY']._serialized_start=1430
+  _globals['_CONTAINERALLOCATERESPONSE_ENVSENTRY']._serialized_end=1473
+  _globals['_CONTAINERALLOCATERESPONSE_ANNOTATIONSENTRY']._serialized_start=1475
+  _globals['_CONTAINERALLOCATERESPONSE_ANNOTATIONSENTRY']._serialized_end=1525
+  _globals['_MOUNT']._serialized_start=1527
+  _globals['_MOUNT']._serialized_end=1596
+  _globals['_DEVICESPEC']._serialized_start=1598
+  _globals['_DEVICESPEC']._serialized_end=1674
+  _globals['_CDIDEVICE']._serialized_start=1676
+  _globals['_CDIDEVICE']._serialized_end=1701
+  _globals['_PRESTARTCONTAINERREQUEST']._serialized_start=1703
+  _globals['_PRESTARTCONTAINERREQUEST']._serialized_end=1750
+  _globals['_PRESTARTCONTAINERRESPONSE']._serialized_start=1752
+  _globals['_PRESTARTCONTAINERRESPONSE']._serialized_end=1779
 # @@protoc_insertion_point(module_scope)

@@ -64,6 +64,12 @@ class PreferredAllocationRequest(_message.Message):
     container_requests: _containers.RepeatedCompositeFieldContainer[ContainerPreferredAllocationRequest]
     def __init__(self, container_requests: _Optional[_Iterable[_Union[ContainerPreferredAllocationRequest, _Mapping]]] = ...) -> None: ...
 
+class PreferredAllocationParts(_message.Message):
+    __slots__ = ("container_requests",)
+    CONTAINER_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    container_requests: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, container_requests: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
 class ContainerPreferredAllocationRequest(_message.Message):
     __slots__ = ("available_deviceIDs", "must_include_deviceIDs", "allocation_size")
     AVAILABLE_DEVICEIDS_FIELD_NUMBER: _ClassVar[int]

@@ -1,0 +1,158 @@
+"""Kubelet's question is read as the generated class reads it, whatever valid form it has."""
+
+import contextlib
+import random
+
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baton.agent.policies import Wish
+from baton.agent.proto import deviceplugin_pb2 as api
+from baton.agent.slots import CardSlots, Pool, SlotId
+from baton.agent.wishes import WishReader
+from baton.gpu.cards import CardId
+
+UUIDS = Pool(CardSlots.of(CardId(f"GPU-{number:036d}"), number, count) for number, count in enumerate((3, 120, 12)))
+POOLS = {
+    "UUIDs": UUIDS,
+    "of one card": Pool([CardSlots.of(CardId("GPU-aaaaaaaa"), 0, 11)]),
+    "of several lengths": Pool(CardSlots.of(CardId("GPU-" + "1" * number), number, 5) for number in range(1, 9)),
+    "as long as a tag": Pool(CardSlots.of(CardId(f"darwin{number}"), number, 12) for number in range(3)),
+    "that end alike": Pool(CardSlots.of(CardId(f"GPU-{number}-aaaaaaaa"), number, 5) for number in range(3)),
+    "too long for one byte": Pool(CardSlots.of(CardId(f"{'x' * 130}{number}"), number, 5) for number in range(3)),
+    "that fill one byte": Pool(CardSlots.of(CardId(f"{'x' * 123}{number}"), number, 12) for number in range(3)),
+    "with a line break": Pool(CardSlots.of(CardId(f"GPU-\n.{number:08d}"), number, 5) for number in range(3)),
+    "without slots": Pool([CardSlots.of(CardId("GPU-aaaaaaaa"), 0, 0), CardSlots.of(CardId("GPU-bbbbbbbb"), 1, 2)]),
+    "without cards": Pool([]),
+}
+
+
+def as_generated(pool: Pool, content: bytes) -> list[Wish]:
+    request = api.PreferredAllocationRequest.FromString(content)
+    return [
+        Wish(
+            pool.marks(asked.available_deviceIDs),
+            tuple(SlotId(slot) for slot in asked.must_include_deviceIDs),
+            asked.allocation_size,
+        )
+        for asked in request.container_requests
+    ]
+
+
+def varint(value: int, spare_bytes: int = 0) -> bytes:
+    """A number; with spare bytes, longer than it needs to be, which is allowed."""
+    groups = [value >> shift & 0x7F for shift in range(0, max(1, value.bit_length()), 7)] + [0] * spare_bytes
+    return bytes([group | 0x80 for group in groups[:-1]] + groups[-1:])
+
+
+def field(number: int, content: bytes, spare_bytes: int = 0) -> bytes:
+    return varint(number << 3 | 2) + varint(len(content), spare_bytes) + content
+
+
+def near_misses(slot: str) -> list[str]:
+    """What a slot is not called."""
+    card, _, ordinal = slot.rpartition("__")
+    others = [
+        f"{card}__0",
+        f"{card}__0{ordinal}",
+        f"{card}__{ordinal}0000",
+        f"{card}__99999",
+        f"{card}__\0",
+        f"{card}__",
+    ]
+    return [
+        *others,
+        f"{card}_{ordinal}_",
+        f"{card}__:",
+        f"X{slot[1:]}",
+        f"{slot[:5]}X{slot[6:]}",
+        slot[:-1] + "é",
+        "",
+        "\n",
+    ]
+
+
+def ids(pool: Pool) -> st.SearchStrategy[str]:
+    slots = list(pool.slots) or [SlotId("GPU-stranger__1")]
+    known = st.sampled_from(slots)
+    return st.one_of(known, known, known, known.flatmap(lambda slot: st.sampled_from(near_misses(slot))))
+
+
+def parts(pool: Pool) -> st.SearchStrategy[bytes]:
+    """Container requests: mostly as kubelet writes them, else any fields in any order."""
+    available = st.lists(st.sampled_from(list(pool.slots) or [SlotId("")])).map(
+        lambda slots: b"".join(field(1, slot.encode()) for slot in slots)
+    )
+    any_field = st.one_of(
+        st.builds(lambda slot, spare: field(1, slot.encode(), spare), ids(pool), st.integers(0, 2)),
+        ids(pool).map(lambda slot: field(2, slot.encode())),
+        st.sampled_from([0, 1, 10, 300, (1 << 31) - 1]).map(lambda size: varint(3 << 3) + varint(size)),
+        st.binary(max_size=12).map(lambda content: field(9, content)),
+        st.binary(min_size=8, max_size=8).map(lambda content: varint(10 << 3 | 1) + content),
+        st.integers(0, 1 << 60).map(lambda value: varint(1 << 3) + varint(value)),
+    )
+    return st.builds(lambda start, rest: start + b"".join(rest), available, st.lists(any_field, max_size=6))
+
+
+def messages(pool: Pool) -> st.SearchStrategy[bytes]:
+    others = st.sampled_from([b"", b"", field(7, b"\n\x01x"), varint(1 << 3) + varint(10)])
+    one = st.builds(lambda part, other, spare: field(1, part, spare) + other, parts(pool), others, st.integers(0, 1))
+    return st.lists(one, max_size=3).map(b"".join)
+
+
+@pytest.mark.parametrize("name", POOLS)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_any_valid_form_says_what_the_generated_class_says(name: str, data: st.DataObject) -> None:
+    pool = POOLS[name]
+    content = data.draw(messages(pool))
+    assert WishReader(pool).read(content) == as_generated(pool, content)
+
+
+@pytest.mark.parametrize("slot", near_misses("GPU-000000000000000000000000000000000001__7"))
+def test_an_id_that_is_nearly_a_slots_is_none(slot: str) -> None:
+    asked = api.ContainerPreferredAllocationRequest(available_deviceIDs=[slot], allocation_size=1)
+    content = api.PreferredAllocationRequest(container_requests=[asked]).SerializeToString()
+    assert not any(WishReader(UUIDS).read(content)[0].available)
+
+
+def test_a_length_of_two_bytes_is_not_taken_for_one_and_a_slot() -> None:
+    pool = POOLS["that fill one byte"]
+    slot = pool.cards[0].slots[11].encode()
+    others = field(9, b"") * 8000
+    length = ord("x") << 7
+    content = field(1, b"\n\x80" + (slot + others)[: length + 1])
+    assert WishReader(pool).read(content) == as_generated(pool, content)
+
+
+@given(content=st.binary(max_size=40), cut=st.integers(1, 30))
+def test_a_damaged_message_is_refused_or_read_as_the_generated_class_reads_it(content: bytes, cut: int) -> None:
+    slots = b"".join(field(1, slot.encode()) for slot in UUIDS.slots)
+    for damaged in (content, field(1, slots[:-cut]), field(1, slots)[:-cut]):
+        try:
+            expected = as_generated(UUIDS, damaged)
+        except DecodeError:
+            with contextlib.suppress(DecodeError):
+                WishReader(UUIDS).read(damaged)
+            continue
+        assert WishReader(UUIDS).read(damaged) == expected
+
+
+@pytest.mark.parametrize("size", [1, 4, 10])
+def test_the_questions_of_a_large_node_are_read_without_looking_up_one_id(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the rest of the message has bytes like a tag: a size of 10 is one."""
+    pool = Pool(CardSlots.of(CardId(f"GPU-{number:036d}"), number, 1000) for number in range(16))
+    slots = list(pool.slots)
+    random.Random(1).shuffle(slots)
+    available, taken = slots[:9000], slots[:2]
+    asked = api.ContainerPreferredAllocationRequest(
+        available_deviceIDs=available, must_include_deviceIDs=taken, allocation_size=size
+    )
+    content = api.PreferredAllocationRequest(container_requests=[asked]).SerializeToString()
+    expected = pool.marks(available)
+    monkeypatch.setattr(pool, "numbers", {})
+    assert WishReader(pool).read(content) == [Wish(expected, tuple(taken), size)]
