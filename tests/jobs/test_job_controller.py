@@ -55,10 +55,18 @@ class CountingServer:
         old = self.stores[resource.plural].get(Key(f"{namespace}/{name}"))
         return self._answer(resource, self.changed(old, status=body["status"]))
 
-    async def patch(self, resource: Resource[Any], name: str, body: Any, namespace: str) -> None:
+    async def patch(self, resource: Resource[Any], name: str, body: Any, namespace: str) -> Any:
         self.requests[f"change {resource.plural}"] += 1
         if resource.plural in self.lost:
             raise NotFoundError(404, "NotFound", f"{name} not found")
+        old = self.stores[resource.plural].get(Key(f"{namespace}/{name}")) if resource.plural in self.stores else None
+        if old is None:
+            return None
+        plain = msgspec.json.decode(msgspec.json.encode(old))
+        for part, changes in body.items():
+            plain[part] = {**plain.get(part, {}), **changes}
+        plain["metadata"]["resourceVersion"] = self._next()
+        return self._answer(resource, msgspec.json.decode(msgspec.json.encode(plain), type=resource.kind))
 
     async def delete(self, resource: Resource[Any], name: str, namespace: str, *, options: Any = None) -> None:
         self.requests[f"delete {resource.plural}"] += 1
@@ -127,6 +135,14 @@ class Stream:
         for pod in list(self.server.stores["pods"]):
             status = msgspec.structs.replace(pod.status, phase=phase)
             self.server.stores["pods"].put(self.server.changed(pod, status=status))
+
+    async def scale(self, replicas: int, *, min_available: int, **spec: Any) -> None:
+        """Change the only job."""
+        (job,) = self.server.stores["jobs"]
+        task = msgspec.structs.replace(job.spec.tasks[0], replicas=replicas, min_available=min_available)
+        changed = msgspec.structs.replace(job.spec, min_available=min_available, tasks=(task,), **spec)
+        self.server.stores["jobs"].put(self.server.changed(job, spec=changed))
+        await self.settle()
 
     def phases(self) -> set[str]:
         return {job.status.state.phase for job in self.server.stores["jobs"]}
@@ -208,19 +224,26 @@ async def test_the_hosts_of_a_scaled_job_are_changed_at_once_and_made_again_wher
     stream = Stream(1)
     server = stream.server
 
-    async def scale(replicas: int) -> None:
-        (job,) = server.stores["jobs"]
-        task = msgspec.structs.replace(job.spec.tasks[0], replicas=replicas, min_available=1)
-        spec = msgspec.structs.replace(job.spec, plugins={"svc": ()}, min_available=1, tasks=(task,))
-        server.stores["jobs"].put(server.changed(job, spec=spec))
-        await stream.settle()
-
-    await scale(1)
+    await stream.scale(1, min_available=1, plugins={"svc": ()})
     await stream.run_all()
     assert (server.requests["create configmaps"], server.requests["change configmaps"]) == (1, 0)
-    await scale(2)
+    await stream.scale(2, min_available=1)
     assert server.requests["create configmaps"] == 1
     assert server.requests["change configmaps"] >= 1
     server.lost = {"configmaps"}
-    await scale(3)
+    await stream.scale(3, min_available=1)
     assert server.requests["create configmaps"] >= 2
+
+
+async def test_the_group_hears_that_fewer_are_needed_before_they_go() -> None:
+    """Else the scheduler takes them for lost."""
+    stream = Stream(1)
+    await stream.scale(3, min_available=3)
+    await stream.run_all()
+    requests = stream.server.requests
+    requests.clear()
+    await stream.scale(1, min_available=1)
+    assert requests["delete pods"] == 2
+    assert requests["change podgroups"] == 1
+    in_order = list(requests)
+    assert in_order.index("change podgroups") < in_order.index("delete pods")

@@ -15,7 +15,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     "PodFailed": {"pods": pods_in("Running", "Failed", "Running")},
     "PodEvicted": {"pods": [a_pod(0), a_pod(1, terminating=True), a_pod(2)]},
     "PodPending": {"pods": [a_pod(0), a_pod(1, "Pending", created_s=NOW_S - 60), a_pod(2)]},
-    "Unknown": {"pods": RUNNING, "group": a_group("Unknown")},
+    "Unknown": {"pods": pods_in("Running", "Running"), "group": a_group("Unknown")},
     "TaskCompleted": {"pods": pods_in("Succeeded", "Succeeded", "Succeeded")},
     "TaskFailed": {"pods": [a_pod(0, restarts=2), a_pod(1, restarts=1), a_pod(2)]},
     "JobUpdated": {"pods": RUNNING, "updated": True},
@@ -54,6 +54,23 @@ def test_nothing_else_triggers_a_policy(event: str) -> None:
 def test_the_wildcard_stands_for_what_went_wrong_or_is_done(event: str) -> None:
     reacted = step(a_job("Running", policies=[on("*", "AbortJob")]), **WORLDS[event]).reaction is not None
     assert reacted == (event not in ("PodPending", "JobUpdated"))
+
+
+def test_a_job_that_was_scaled_down_lacks_nothing_whatever_its_group_says() -> None:
+    """The scheduler may see the pods go before it hears that fewer are needed."""
+    fewer = [{"name": "worker", "replicas": 2, "template": {}}]
+    job = a_job("Running", tasks=fewer, policies=[on("Unknown", "RestartJob")])
+    pods = [a_pod(0), a_pod(1), a_pod(2, terminating=True, marked=True)]
+    assert step(job, pods, group=a_group("Unknown")).reaction is None
+
+
+def test_a_job_of_which_enough_are_up_may_still_lack_one_of_a_role() -> None:
+    roles = [
+        {"name": "master", "replicas": 1, "minAvailable": 1, "template": {}},
+        {"name": "worker", "replicas": 3, "minAvailable": 1, "template": {}},
+    ]
+    job = a_job("Running", tasks=roles, minAvailable=2, policies=[on("Unknown", "RestartJob")])
+    assert phase_after(step(job, RUNNING, group=a_group("Unknown"))) == P.RESTARTING
 
 
 def test_a_policy_may_name_several_events() -> None:

@@ -4,6 +4,7 @@ A `Task` is one pod; a `Job` is a PodGroup with its tasks (a pod without a group
 state as tasks change status, so that opening a session costs nothing per running pod.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -44,6 +45,8 @@ VALID = READY | {Status.PENDING, Status.PIPELINED}
 FINISHED = frozenset({Status.SUCCEEDED, Status.FAILED})
 ASKS_NOTHING = FINISHED | {Status.GATED}
 """Counts in no share: it is over, or has not been let in yet."""
+STARTED = frozenset({GroupPhase.RUNNING, GroupPhase.UNKNOWN})
+"""The phases of a job whose gang stands, or stood until it lost pods."""
 
 
 class Task:
@@ -134,6 +137,25 @@ class Job:
     def gated(self) -> "Iterable[Task]":
         """Tasks with scheduling gates. Others are in the same status on their way in or out."""
         return (task for task in self.tasks.values() if task.pod.gated) if self.counts[Status.GATED] else ()
+
+    def finished(self) -> "Iterable[Task]":
+        if not any(self.counts[status] for status in FINISHED):
+            return ()
+        return (task for task in self.tasks.values() if task.status in FINISHED)
+
+    def remaining(self) -> "Iterable[Task]":
+        """Tasks that run, ran to their end, or will start; not those that failed, leave, or were on a node that is
+        gone."""
+        for task in self.tasks.values():
+            held_back = task.status is Status.GATED and task.pod.node is None and not task.pod.deleting
+            if held_back or task.status in VALID:
+                yield task
+
+    def has_lost_pods(self) -> bool:
+        """Whether too few tasks remain for the gang: somebody has to make new ones."""
+        roles = Counter(task.pod.role for task in self.remaining())
+        minima = self.role_minima()
+        return roles.total() < self.min_member or any(roles[role] < minimum for role, minimum in minima.items())
 
     def uniform_tasks(self) -> "list[Task] | None":
         """The waiting tasks that ask for something, if all of them ask for the same; None otherwise."""

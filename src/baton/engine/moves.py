@@ -17,7 +17,7 @@ from baton.engine.resources import ResourceNames
 Checkpoint = tuple[int, int]
 
 FORGET_FROM = 4096
-_STARTING = (GroupPhase.PENDING, GroupPhase.INQUEUE)
+_IN_FLUX = (GroupPhase.PENDING, GroupPhase.INQUEUE, GroupPhase.UNKNOWN)
 
 
 class Moves:
@@ -31,7 +31,8 @@ class Moves:
         self.tasks: dict[PodKey, Task] = {}
         self.jobs: dict[GroupKey, Job] = {}
         self.active: dict[GroupKey, Job] = {}
-        """Jobs with a pending task, and those that wait for admission or their pods: all that a session looks at."""
+        """Jobs with a pending task, those that wait for admission or their pods, and those that lost pods of a gang:
+        all that a session looks at."""
         self.queues: dict[QueueName, QueueShare] = {}
         self.ports: dict[int, dict[tuple[str, str, int], int]] = {}
         self._needs: dict[PodSpec, Needs] = {}
@@ -94,8 +95,12 @@ class Moves:
 
     def relabel(self, task: Task, status: Status) -> None:
         """From one holding status to another: nothing moves, so nothing that is cached goes stale."""
-        if task.job is not None:
-            task.job.recount(task.status, status)
+        job = task.job
+        if job is not None:
+            ready = job.ready
+            job.recount(task.status, status)
+            if job.ready != ready:
+                self.activate(job)
         task.status = status
 
     def room_for(self, task: Task, row: int, plane: int = FUTURE) -> bool:
@@ -132,12 +137,16 @@ class Moves:
         self._forget_at = max(FORGET_FROM, 2 * (len(self._needs) + len(self.placed)))
 
     def activate(self, job: Job) -> None:
-        """Keep `active` right after a change of the job. One that is admitted belongs there before its pods exist:
-        they are on their way, and the room that it was admitted for is not there for another."""
-        if job.pending or (job.phase in _STARTING and not job.implicit):
+        """Keep `active` right after a change of the job. One that is admitted belongs there before its pods exist, and
+        one that lost pods before new ones do: they are on their way, and their room is not there for another."""
+        if job.pending or (not job.implicit and (job.phase in _IN_FLUX or self._lost_its_minimum(job))):
             self.active[job.key] = job
         else:
             self.active.pop(job.key, None)
+
+    @staticmethod
+    def _lost_its_minimum(job: Job) -> bool:
+        return job.phase is GroupPhase.RUNNING and not job.is_ready()
 
     def _shift(self, task: Task, status: Status, row: int) -> None:
         """Make task, node, job, queue and affinity counts agree with the new status; the ledger has been moved."""
@@ -185,18 +194,18 @@ class Moves:
             self._recount(job, task, before, status)
 
     def _recount(self, job: Job, task: Task, before: Status, status: Status) -> None:
+        ready = job.ready
         job.recount(before, status)
         if before is Status.PENDING:
             job.pending.pop(task.key, None)
             if task.needs.best_effort:
                 job.best_effort_pending -= 1
-            if not job.pending:
-                self.activate(job)
         elif status is Status.PENDING:
             job.pending[task.key] = task
             if task.needs.best_effort:
                 job.best_effort_pending += 1
-            self.active[job.key] = job
+        if before is Status.PENDING or status is Status.PENDING or job.ready != ready:
+            self.activate(job)
         held_before, held = before in CHARGED, status in CHARGED
         charge = task.needs.charge
         if held != held_before:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from baton.engine.columns import Floats
-from baton.engine.jobs import Job, QueueShare, Task
+from baton.engine.jobs import STARTED, Job, QueueShare, Task
 from baton.engine.objects import GroupPhase, QueueName
 from baton.engine.resources import PODS, ResourceNames, Vector
 from baton.engine.state import ClusterState
@@ -67,7 +67,8 @@ def min_resources(job: Job, resources: ResourceNames) -> Vector:
 class InqueueSums:
     """What admitted jobs are still going to take, by queue, and what running jobs hold above their minimum.
 
-    Pods with scheduling gates take nothing: nobody knows when, and others would wait for them in vain.
+    A gang that lost pods is going to take their room again. Pods with scheduling gates take nothing: nobody knows when,
+    and others would wait for them in vain; nor do those that are done.
     """
 
     def __init__(self, state: ClusterState, resources: ResourceNames) -> None:
@@ -75,14 +76,14 @@ class InqueueSums:
         self._sums: dict[QueueName, Vector] = {}
         self._all: Vector = resources.zeros()
         for job in state.active.values():
-            if job.phase is GroupPhase.INQUEUE:
+            if job.phase is GroupPhase.INQUEUE or (job.phase in STARTED and not job.is_ready()):
                 self.add(job)
 
     def add(self, job: Job) -> None:
         if job.queue is None or job.group.min_resources is None:
             return
-        gated = sum((task.needs.charge for task in job.gated()), self._resources.zeros())
-        still = np.maximum(min_resources(job, self._resources) - job.allocated - gated, 0)
+        out = sum((task.needs.charge for task in (*job.gated(), *job.finished())), self._resources.zeros())
+        still = np.maximum(min_resources(job, self._resources) - job.allocated - out, 0)
         self._all = self._all + still
         for queue in job.queue.lineage():
             self._sums[queue.name] = self._sums.get(queue.name, self._resources.zeros()) + still

@@ -192,6 +192,9 @@ class JobController:
             self._watch_causes(world, plan, memory)
         if command is not None:
             await self._close(job, command, plan, memory)
+        if plan.delete and group is not None and plan.group is GroupWish.PRESENT:
+            # Fewer are wanted before they go, else the scheduler takes them for lost.
+            group = await self._keep_group(job, group)
         await self._hands.remove_pods([pods[pod.name] for pod in plan.delete], [pods[name] for name in plan.mark])
         status, missing = plan.status, False
         try:
@@ -236,9 +239,7 @@ class JobController:
     async def _tend(self, job: Job, plan: Plan, group: PodGroup | None) -> None:
         """PodGroup and pods."""
         if plan.group is GroupWish.PRESENT:
-            classes = {item.metadata.name: item.value for item in self._classes}
-            with self._blaming(job, "PodGroupError"):
-                await self._hands.keep_group(job, group, classes)
+            await self._keep_group(job, group)
         elif plan.group is GroupWish.ABSENT and group is not None:
             await self._hands.remove_group(group)
         if plan.create:
@@ -250,6 +251,11 @@ class JobController:
             began_s = seconds(job.metadata.creation_timestamp)
             if began_s is not None:
                 self._latency.observe(max(0.0, self._now().timestamp() - began_s) * 1000)
+
+    async def _keep_group(self, job: Job, group: PodGroup | None) -> PodGroup | None:
+        classes = {item.metadata.name: item.value for item in self._classes}
+        with self._blaming(job, "PodGroupError"):
+            return await self._hands.keep_group(job, group, classes)
 
     async def _record(self, job: Job, status: JobStatus, memory: Memory) -> float | None:
         """Write the status now or later; returns when later is."""

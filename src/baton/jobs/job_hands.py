@@ -94,20 +94,21 @@ class JobHands:
         if made is not None:
             self._pods.wrote(made)
 
-    async def keep_group(self, job: Job, group: PodGroup | None, priorities: dict[str, int]) -> None:
-        """Make the PodGroup, or bring it up to date."""
+    async def keep_group(self, job: Job, group: PodGroup | None, priorities: dict[str, int]) -> PodGroup | None:
+        """Make the PodGroup, or bring it up to date; returns what it is then."""
         wanted = group_spec(job, priorities)
         namespace = job.metadata.namespace
         if group is None:
             made = await self._create(POD_GROUPS, group_body(job, wanted), namespace)
             if made is not None:
                 self._groups.wrote(made)
-            return
+            return made
         changes = group_changes(group.spec, wanted)
         if changes:
             with contextlib.suppress(NotFoundError):  # just deleted; it is made anew when the watch shows that
-                patched = await self._do(self._client.patch(POD_GROUPS, group_name(job), {"spec": changes}, namespace))
-                self._groups.wrote(patched)
+                group = await self._do(self._client.patch(POD_GROUPS, group_name(job), {"spec": changes}, namespace))
+                self._groups.wrote(group)
+        return group
 
     async def remove_group(self, group: PodGroup) -> None:
         if not self._groups.is_deleted(group):

@@ -22,6 +22,7 @@ import msgspec
 
 from baton.jobs.job_census import ACTIVE, Slot, counted, doomed_pods, missing_pods, phase_of
 from baton.jobs.job_policies import (
+    RUNNING,
     SUCCEEDED,
     Happening,
     PodView,
@@ -139,12 +140,23 @@ def group_is_stale(job: Job, group: PodGroup) -> bool:
 
 def _happened(world: World) -> list[Happening]:
     """What policies may react to."""
-    job, group = world.job, world.group
-    unknown = group is not None and group.status.phase == PodGroupPhase.UNKNOWN and not group_is_stale(job, group)
-    found = happenings(job.spec, job.status.version, world.pods, world.gone, unknown=unknown)
+    job = world.job
+    found = happenings(job.spec, job.status.version, world.pods, world.gone, unknown=_is_unknown(world))
     if world.updated:
         found.append(Happening(JobEvent.JOB_UPDATED))
     return found
+
+
+def _is_unknown(world: World) -> bool:
+    """Whether the gang lacks pods and the scheduler says so. It says so too when a job is scaled down and the pods go
+    before it hears that fewer are needed: a job of which enough are up lacks nothing."""
+    job, group = world.job, world.group
+    if group is None or group.status.phase != PodGroupPhase.UNKNOWN or group_is_stale(job, group):
+        return False
+    counts = counted(job, world.pods, doomed_pods(job, world.pods, ())).task_status_count
+    up = {task: state.phase.get(RUNNING, 0) + state.phase.get(SUCCEEDED, 0) for task, state in counts.items()}
+    short = any(up.get(task.name, 0) < (task.min_available or 0) for task in job.spec.tasks)
+    return short or sum(up.values()) < job.spec.minimum
 
 
 def _act(world: World, phase: JobPhase, reaction: Reaction) -> Plan | None:

@@ -93,6 +93,31 @@ def test_a_group_runs_and_completes(field: Field, scheduler: SchedulerProcess) -
     assert field.podgroup("short")["status"]["succeeded"] == 2
 
 
+def test_a_gang_that_lost_a_pod_is_unknown_until_it_is_whole_and_without_any_is_admitted_anew(
+    field: Field, scheduler: SchedulerProcess
+) -> None:
+    def until(phase: str) -> None:
+        field.bed.wait_for(lambda: field.podgroup("train")["status"]["phase"] == phase, f"the group to be {phase}", 90)
+
+    def lose(name: str) -> None:
+        field.bed.api.delete(f"/api/v1/namespaces/{field.namespace}/pods/{name}", grace_s=0)
+
+    field.add_nodes(1)
+    names = field.gang("train", 3)
+    field.wait_bound(names)
+    field.bed.wait_for(lambda: field.podgroup("train")["status"].get("running") == 3, "all pods to be counted", 90)
+    lose(names[0])
+    until("Unknown")
+    said = field.wait_event("train", "Unschedulable")["message"]
+    assert "2 of 3 pods of the gang exist" in said
+    field.pod(names[0], group="train")
+    field.wait_bound(names)
+    until("Running")
+    for name in names:
+        lose(name)
+    until("Inqueue")
+
+
 def test_a_pod_waits_for_its_group(field: Field, scheduler: SchedulerProcess) -> None:
     field.add_nodes(1)
     field.pod("early-0", group="early")

@@ -10,6 +10,7 @@ import pytest
 from baton.engine.events import GroupChanged, PodChanged, PodRemoved
 from baton.engine.jobs import Job
 from baton.engine.objects import GroupKey, GroupPhase, PodPhase
+from baton.engine.phases import phase_of
 from baton.engine.plan import PhaseChange, Plan
 from baton.kube import volcano
 from baton.kube.client import Resource
@@ -17,7 +18,7 @@ from baton.kube.recorder import Recorder
 from baton.kube.scheduler.feed import Feed
 from baton.kube.scheduler.metrics import Metrics
 from baton.kube.scheduler.settings import Settings
-from baton.kube.scheduler.statuses import Statuses, phase_of
+from baton.kube.scheduler.statuses import Statuses
 from tests.engine.clusters import Cluster, gang, node, pod
 
 

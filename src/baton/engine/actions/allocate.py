@@ -152,6 +152,8 @@ def allocate(session: Session) -> None:
         if not job.pending:
             if any(job.gated()):
                 session.blocked.setdefault(job.key, (Cause.GATED, None))
+            elif job.phase is GroupPhase.UNKNOWN:
+                session.blocked.setdefault(job.key, (Cause.NOT_VALID, None))
             continue
         reason = _not_now(session, job)
         if reason is not None:

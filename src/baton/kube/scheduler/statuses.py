@@ -1,10 +1,11 @@
 """What users and controllers read: status of PodGroups and Queues, conditions and nominations of pods, events.
 
 Written level-triggered: a key is marked, a worker compares what the engine says now with what the API server has, and
-writes only a difference. That a group is admitted goes out at once, because the job controller waits for it; the rest
-is gathered for a moment, and in a burst of bindings, where each write would cost a pod its turn, for longer: a group
-that was admitted, got its pods bound and runs by then is written once. Messages that change their numbers every second
-are not rewritten while their cause stays, and a gang whose pods are still being made is not told that some are missing.
+writes only a difference. That a group is admitted goes out at once, because the job controller waits for it, and that
+it lost pods, because policies answer it; the rest is gathered for a moment, and in a burst of bindings, where each
+write would cost a pod its turn, for longer: a group that was admitted, got its pods bound and runs by then is written
+once. Messages that change their numbers every second are not rewritten while their cause stays, and a gang whose pods
+are still being made is not told that some are missing.
 """
 
 import asyncio
@@ -16,8 +17,9 @@ from typing import Any
 import msgspec
 
 from baton.engine.engine import Engine
-from baton.engine.jobs import FINISHED, READY, Job, Status
+from baton.engine.jobs import Job, Status
 from baton.engine.objects import GroupKey, GroupPhase, NodeName, PodKey, QueueName, QueueState
+from baton.engine.phases import phase_of
 from baton.engine.plan import Plan
 from baton.engine.verdicts import Cause, Verdict
 from baton.kube import core, volcano
@@ -40,6 +42,7 @@ _BURST_PAUSE_S = 30.0
 """How long a burst of bindings may keep a group's counts and its way from admitted to running from being written."""
 _SETTLED_S = 1.0
 """A gang that got no new pod for so long is told that it is not complete."""
+_AT_ONCE = (GroupPhase.INQUEUE, GroupPhase.UNKNOWN, GroupPhase.PENDING)
 UNSCHEDULABLE, SCHEDULED = "Unschedulable", "Scheduled"
 READY_REASON = "tasks in gang are ready to be scheduled"
 
@@ -96,12 +99,10 @@ class Statuses:
         """Look at a plan for all that others should know."""
         self._cycle += 1
         for change in plan.phases:
-            if change.phase is GroupPhase.INQUEUE:
+            if change.phase in _AT_ONCE:
                 self._groups.add(change.group)
-            elif change.phase is GroupPhase.RUNNING:
-                self._group_moved(change.group)
             else:
-                self._groups.add_after(change.group, self._settings.status_pause_s)
+                self._group_moved(change.group)
         for nomination in plan.nominations:
             if self._nominated.get(nomination.pod) != nomination.node:
                 self._nominated[nomination.pod] = nomination.node
@@ -308,22 +309,8 @@ class Statuses:
             return
 
 
-def phase_of(job: Job) -> GroupPhase:
-    """The job's phase. The engine looks only at jobs with waiting tasks: the end of one, and one that lost all its pods
-    and has to be admitted anew, are seen here."""
-    if job.phase is GroupPhase.RUNNING and not job.tasks and job.min_member:
-        return GroupPhase.PENDING
-    finished = sum(job.counts[status] for status in FINISHED)
-    if job.phase is GroupPhase.RUNNING and job.tasks and finished == len(job.tasks):
-        return GroupPhase.COMPLETED
-    placed = sum(job.counts[status] for status in READY)
-    if job.phase is GroupPhase.INQUEUE and job.tasks and placed >= max(1, job.min_member):
-        return GroupPhase.RUNNING
-    return job.phase
-
-
 def _gang_text(job: Job, message: str) -> str:
-    waiting = len(job.pending) + sum(1 for _ in job.gated())
+    waiting = max(len(job.pending) + sum(1 for _ in job.gated()), job.min_member - job.ready_count())
     return f"{waiting}/{len(job.tasks)} tasks in gang unschedulable: {message}"
 
 
