@@ -1,7 +1,10 @@
-"""Bearer tokens: from a file that is rotated, from a plugin that is asked anew, and one sentence when there is none."""
+"""Tokens and certificates: from a file that is rotated, from a plugin that is asked anew, and one sentence when there
+is none."""
 
+import datetime
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,11 +18,16 @@ def plugin(folder: Path, body: str) -> Access:
     script = folder / "plugin"
     script.write_text(f"#!/bin/sh\necho called >> {folder}/calls\n{body}\n")
     script.chmod(0o755)
-    return Access("x", "https://x", exec_command=(str(script), "--x"), exec_environment=(("WHO", "me"),))
+    return Access(
+        "x",
+        "https://x",
+        exec_command=(str(script), "--x"),
+        exec_environment=(("WHO", "me"),),
+        exec_cluster={"server": "https://x"},
+    )
 
 
-def credential(token: str, until: str | None = None) -> str:
-    status = {"token": token} | ({"expirationTimestamp": until} if until else {})
+def credential(**status: Any) -> str:
     return f"echo '{json.dumps({'kind': 'ExecCredential', 'status': status})}'"
 
 
@@ -28,30 +36,57 @@ def calls(folder: Path) -> int:
 
 
 async def test_a_token_that_does_not_expire_is_asked_for_once(tmp_path: Path) -> None:
-    credentials = Credentials(plugin(tmp_path, credential("t")))
+    credentials = Credentials(plugin(tmp_path, credential(token="t")))
     assert [await credentials.headers() for _ in range(3)] == [{"Authorization": "Bearer t"}] * 3
     assert calls(tmp_path) == 1
 
 
 async def test_a_refused_token_is_asked_for_again(tmp_path: Path) -> None:
-    credentials = Credentials(plugin(tmp_path, credential("t")))
+    credentials = Credentials(plugin(tmp_path, credential(token="t")))
     await credentials.headers()
     assert credentials.refused()
     await credentials.headers()
     assert calls(tmp_path) == 2
 
 
+@pytest.mark.parametrize(("left_s", "asked"), [(3600, 1), (-3600, 2)])
+async def test_a_token_that_expires_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_s: int, asked: int
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr("baton.kube.credentials.time.monotonic", lambda: clock[0])
+    until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=left_s)
+    credentials = Credentials(plugin(tmp_path, credential(token="t", expirationTimestamp=until.isoformat())))
+    await credentials.headers()
+    clock[0] += 60
+    await credentials.headers()
+    assert calls(tmp_path) == asked
+
+
+async def test_a_plugin_may_give_a_client_certificate(tmp_path: Path) -> None:
+    credentials = Credentials(plugin(tmp_path, credential(clientCertificateData="crt", clientKeyData="key")))
+    assert await credentials.headers() == {}
+    assert credentials.pair == (b"crt", b"key")
+
+
 async def test_the_plugin_gets_its_environment_and_the_request(tmp_path: Path) -> None:
-    access = plugin(tmp_path, f'echo "$WHO $KUBERNETES_EXEC_INFO" > {tmp_path}/seen\n' + credential("t"))
+    access = plugin(tmp_path, f'echo "$WHO $KUBERNETES_EXEC_INFO" > {tmp_path}/seen\n' + credential(token="t"))
     await Credentials(access).headers()
     who, info = (tmp_path / "seen").read_text().split(" ", 1)
     assert who == "me"
     assert json.loads(info)["kind"] == "ExecCredential"
+    assert json.loads(info)["spec"] == {"interactive": False, "cluster": {"server": "https://x"}}
 
 
 @pytest.mark.parametrize(
     ("body", "sentence"),
-    [("echo no such profile >&2; exit 3", "ended with 3: no such profile"), ("echo hi", "printed no ExecCredential")],
+    [
+        ("echo no such profile >&2; exit 3", "ended with 3: no such profile"),
+        ("echo hi", "printed no ExecCredential"),
+        (credential(), "gave neither a token nor a client certificate"),
+        (credential(clientCertificateData="only"), "gave neither a token nor a client certificate"),
+        (credential(token="t", expirationTimestamp="soon"), "expirationTimestamp 'soon', expected a time such as"),
+    ],
 )
 async def test_a_plugin_that_fails_is_one_sentence(tmp_path: Path, body: str, sentence: str) -> None:
     with pytest.raises(BatonError, match=sentence):
@@ -59,8 +94,9 @@ async def test_a_plugin_that_fails_is_one_sentence(tmp_path: Path, body: str, se
 
 
 async def test_a_plugin_that_is_not_there() -> None:
-    with pytest.raises(BatonError, match="cannot be run: No such file"):
-        await Credentials(Access("x", "https://x", exec_command=("/no/such/plugin",))).headers()
+    access = Access("x", "https://x", exec_command=("/no/such/plugin",), exec_install_hint="get it from us")
+    with pytest.raises(BatonError, match="cannot be run: No such file or directory; get it from us"):
+        await Credentials(access).headers()
 
 
 async def test_a_token_file_is_read_again_when_refused(tmp_path: Path) -> None:

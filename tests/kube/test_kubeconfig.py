@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from baton.kube import kubeconfig
-from baton.kube.kubeconfig import KubeconfigError
+from baton.kube.kubeconfig import Access, KubeconfigError
 
 
 def config(**changes: Any) -> dict[str, Any]:
@@ -67,6 +67,40 @@ def test_an_exec_plugin_is_kept_with_its_arguments(tmp_path: Path) -> None:
     user = {"exec": {"command": "get-token", "args": ["--cluster", "c"]}}
     access = kubeconfig.load([written(tmp_path, users=[{"name": "u", "user": user}])])
     assert access.exec_command == ("get-token", "--cluster", "c")
+    assert access.exec_cluster is None
+
+
+def test_a_plugin_that_wants_to_know_the_cluster_is_told(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_bytes(b"CA")
+    cluster = {
+        "server": "https://a:1",
+        "certificate-authority": "ca.pem",
+        "extensions": [
+            {"name": "other", "extension": {}},
+            {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x"}},
+        ],
+    }
+    user = {"exec": {"command": "get-token", "provideClusterInfo": True, "installHint": "see\nexample.com"}}
+    clusters, users = [{"name": "c", "cluster": cluster}], [{"name": "u", "user": user}]
+    access = kubeconfig.load([written(tmp_path, clusters=clusters, users=users)])
+    assert access.exec_cluster == {
+        "server": "https://a:1",
+        "certificate-authority-data": "Q0E=",
+        "config": {"audience": "x"},
+    }
+    assert access.exec_install_hint == "see example.com"
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ({"ca_data": b"none"}, "context x: its certificate authority is no certificate"),
+        ({"client_certificate": b"none", "client_key": b"none"}, "context x: its client certificate and key cannot"),
+    ],
+)
+def test_certificates_that_are_none_are_named(content: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(KubeconfigError, match=sentence):
+        Access("x", "https://a:1", **content).ssl_context()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
-"""A server that has forgotten our version, which a real one does only after minutes: listed again, nothing lost."""
+"""What a real server does only after minutes: it has forgotten our version, or refuses a token that was good before."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -41,34 +43,73 @@ class Forgetful:
 GONE = b'{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version: 1 (5)"}'
 
 
-@pytest.fixture
-async def server(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Forgetful, str]]:
-    forgetful = Forgetful(request.param)
+class Strict:
+    """Takes a token for lists; watches need the next one, which is there once they were refused."""
+
+    def __init__(self, token: Path) -> None:
+        self.token = token
+        self.lists = self.refusals = 0
+        self.accepted = asyncio.Event()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        if not request.query.get("watch"):
+            self.lists += 1
+            return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
+        if request.headers["Authorization"] != "Bearer two":
+            self.refusals += 1
+            self.token.write_text("two")
+            return web.Response(status=401, body=b'{"kind":"Status","code":401,"reason":"Unauthorized"}')
+        self.accepted.set()
+        return web.Response(body=b"")
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@contextlib.asynccontextmanager
+async def serving(handler: Handler) -> AsyncIterator[str]:
     application = web.Application()
-    application.router.add_get("/api/v1/things", forgetful.handle)
+    application.router.add_get("/api/v1/things", handler)
     runner = web.AppRunner(application)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     host, port = runner.addresses[0][:2]
-    yield forgetful, f"http://{host}:{port}"
+    yield f"http://{host}:{port}"
     await runner.cleanup()
 
 
+@contextlib.asynccontextmanager
+async def following(client: Client, store: Store[Thing]) -> AsyncIterator[None]:
+    task = asyncio.create_task(Reflector(client, THINGS, store).run())
+    yield
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 @pytest.mark.parametrize(
-    "server",
+    "answer",
     [b'{"type":"ERROR","object":' + GONE + b"}\n", web.Response(status=410, body=GONE)],
-    indirect=True,
     ids=["in the stream", "as the answer"],
 )
-async def test_a_forgotten_version_leads_to_a_new_list(server: tuple[Forgetful, str]) -> None:
-    forgetful, url = server
+async def test_a_forgotten_version_leads_to_a_new_list(answer: web.Response | bytes) -> None:
+    forgetful = Forgetful(answer)
     store: Store[Thing] = Store()
     third = asyncio.Event()
     store.subscribe(lambda delta: third.set() if delta.key == "t2" else None)
-    async with Client(Access("x", url)) as client:
-        task = asyncio.create_task(Reflector(client, THINGS, store).run())
-        await asyncio.wait_for(third.wait(), 30)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    async with serving(forgetful.handle) as url, Client(Access("x", url)) as client, following(client, store):
+        await asyncio.wait_for(third.wait(), 60)
     assert forgetful.lists >= 3
+
+
+async def test_a_watch_that_is_refused_for_its_token_goes_on_with_the_next(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("one")
+    strict = Strict(token)
+    async with (
+        serving(strict.handle) as url,
+        Client(Access("x", url, token_file=token)) as client,
+        following(client, Store()),
+    ):
+        await asyncio.wait_for(strict.accepted.wait(), 60)
+    assert (strict.lists, strict.refusals) == (1, 1)

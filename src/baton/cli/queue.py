@@ -143,7 +143,7 @@ def operate(
 def delete(
     name: QueueName, kubeconfig: KubeconfigOption = None, context: ContextOption = None, quiet: QuietOption = False
 ) -> None:
-    """Delete a queue; it must be closed and empty."""
+    """Delete a queue. Jobs in it wait until there is one of that name again; close it first to let them end."""
     from baton.kube.volcano import QUEUES
 
     with connect(kubeconfig, context) as cluster:

@@ -6,7 +6,6 @@ Retrying is the caller's decision, with one exception: a 401 is tried once more 
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -59,14 +58,15 @@ class RateLimit:
         self._qps = qps
         self._burst = float(burst)
         self._tokens = float(burst)
-        self._filled_at = time.monotonic()
+        self._filled_at: float | None = None
 
     async def wait(self) -> None:
         """Take a token; a caller that finds none reserves the next one and sleeps until it is due."""
         if self._qps <= 0:
             return
-        now = time.monotonic()
-        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._qps)
+        now = asyncio.get_running_loop().time()
+        if self._filled_at is not None:
+            self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._qps)
         self._filled_at = now
         self._tokens -= 1
         if self._tokens < 0:
@@ -93,6 +93,8 @@ class Client:
         self._agent = user_agent
         self._connections = connections
         self._session: aiohttp.ClientSession | None = None
+        self._pair: tuple[bytes, bytes] | None = None
+        """The client certificate and key of a plugin that the session was opened with."""
 
     @classmethod
     def from_environment(cls, **settings: Any) -> "Client":
@@ -108,9 +110,9 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
 
     async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
         return msgspec.json.decode(await self.request("GET", resource.path(namespace, name)), type=resource.kind)
@@ -253,19 +255,32 @@ class Client:
         await self._limit.wait()
         data = body if isinstance(body, bytes) else msgspec.json.encode(body) if body is not None else None
         timeout = aiohttp.ClientTimeout(total=timeout_s or self._timeout_s)
-        for attempt in (1, 2):
-            try:
-                response = await self._send(method, path, parameters, data, content_type, timeout, accept)
-                async with response:
-                    return await response.read()
-            except UnauthorizedError:
-                if attempt == 2 or not self._credentials.refused():
-                    raise
-            except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-                raise UnreachableError(_no_answer(self.access.server, error)) from None
-        raise AssertionError("the second attempt returns or raises")
+        try:
+            response = await self._send(method, path, parameters, data, content_type, timeout, accept)
+            async with response:
+                return await response.read()
+        except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            raise UnreachableError(_no_answer(self.access.server, error)) from None
 
     async def _send(
+        self,
+        method: str,
+        path: str,
+        parameters: Mapping[str, str] | None,
+        data: bytes | None,
+        content_type: str | None,
+        timeout: aiohttp.ClientTimeout,
+        accept: str | None = None,
+    ) -> aiohttp.ClientResponse:
+        """The answer, its body not read yet; credentials that are refused are renewed once."""
+        try:
+            return await self._send_once(method, path, parameters, data, content_type, timeout, accept)
+        except UnauthorizedError:
+            if not self._credentials.refused():
+                raise
+        return await self._send_once(method, path, parameters, data, content_type, timeout, accept)
+
+    async def _send_once(
         self,
         method: str,
         path: str,
@@ -282,7 +297,8 @@ class Client:
             headers["Content-Type"] = content_type
         query = {key: value for key, value in (parameters or {}).items() if value}
         try:
-            response = await self._open().request(
+            session = await self._open()
+            response = await session.request(
                 method,
                 self.access.server + path,
                 params=query,
@@ -298,10 +314,16 @@ class Client:
                 raise errors.from_answer(response.status, await response.read(), response.headers.get("Retry-After"))
         return response
 
-    def _open(self) -> aiohttp.ClientSession:
-        """The session is opened by the first request, so that a client can be made outside of a running loop."""
+    async def _open(self) -> aiohttp.ClientSession:
+        """The session is opened by the first request, so that a client can be made outside of a running loop, and anew
+        when a plugin gave another client certificate: that is a matter of the connection, not of the request."""
+        pair = self._credentials.pair
+        if pair != self._pair:
+            await self.close()
         if self._session is None:
-            context = self.access.ssl_context()
+            self._pair = pair
+            certificate, key = pair or (self.access.client_certificate, self.access.client_key)
+            context = msgspec.structs.replace(self.access, client_certificate=certificate, client_key=key).ssl_context()
             connector = aiohttp.TCPConnector(limit=self._connections, ssl=context if context is not None else True)
             self._session = aiohttp.ClientSession(
                 connector=connector,

@@ -1,8 +1,8 @@
 """Who we are to the API server, request by request.
 
-A client certificate is part of the TLS context; everything here is the bearer token. Tokens come from four places:
-fixed in the kubeconfig; a file, read again as it is rotated (service accounts); an exec plugin, asked again when its
-token expires or is refused; or nowhere.
+A client certificate of the kubeconfig is part of the TLS context; here is what changes. Tokens come from four places:
+fixed in the kubeconfig; a file, read again as it is rotated (service accounts); an exec plugin, asked again when what
+it gave expires or is refused; or nowhere. A plugin may give a client certificate instead, or as well.
 """
 
 import asyncio
@@ -27,6 +27,8 @@ _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 class _ExecStatus(msgspec.Struct):
     token: str | None = None
+    client_certificate: str | None = msgspec.field(name="clientCertificateData", default=None)
+    client_key: str | None = msgspec.field(name="clientKeyData", default=None)
     expiration_timestamp: str | None = msgspec.field(name="expirationTimestamp", default=None)
 
 
@@ -40,6 +42,8 @@ class Credentials:
     def __init__(self, access: Access) -> None:
         self._access = access
         self._token = access.token
+        self.pair: tuple[bytes, bytes] | None = None
+        """The client certificate and key that a plugin gave."""
         self._good_until = 0.0
         self._asking = asyncio.Lock()
 
@@ -65,11 +69,29 @@ class Credentials:
             return
         status = await _ask_plugin(self._access)
         self._token = status.token
+        if status.client_certificate and status.client_key:
+            self.pair = status.client_certificate.encode(), status.client_key.encode()
+        elif not status.token:
+            raise KubeconfigError(
+                f"the credential plugin {self._access.exec_command[0]} gave neither a token nor a client certificate"
+                " with its key; log in as its provider asks, and try again"
+            )
         self._good_until = float("inf")
         if status.expiration_timestamp:
-            until = datetime.datetime.fromisoformat(status.expiration_timestamp)
+            until = _moment(status.expiration_timestamp, self._access.exec_command[0])
             left_s = (until - datetime.datetime.now(datetime.UTC)).total_seconds()
             self._good_until = time.monotonic() + max(1.0, left_s - _EXPIRY_MARGIN_S)
+
+
+def _moment(text: str, plugin: str) -> datetime.datetime:
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise KubeconfigError(
+            f"the credential plugin {plugin} said expirationTimestamp {text!r}, expected a time such as"
+            " 2030-01-31T12:00:00Z"
+        ) from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
 
 
 async def _ask_plugin(access: Access) -> _ExecStatus:
@@ -78,7 +100,7 @@ async def _ask_plugin(access: Access) -> _ExecStatus:
     info = {
         "apiVersion": access.exec_api_version,
         "kind": "ExecCredential",
-        "spec": {"interactive": False},
+        "spec": {"interactive": False, **({"cluster": access.exec_cluster} if access.exec_cluster else {})},
     }
     environment = {
         **os.environ,
@@ -94,7 +116,8 @@ async def _ask_plugin(access: Access) -> _ExecStatus:
             env=environment,
         )
     except OSError as error:
-        raise UnavailableError(f"the credential plugin {command[0]} cannot be run: {error.strerror}") from None
+        hint = f"; {access.exec_install_hint}" if access.exec_install_hint else ""
+        raise UnavailableError(f"the credential plugin {command[0]} cannot be run: {error.strerror}{hint}") from None
     try:
         answer, complaint = await asyncio.wait_for(process.communicate(), _EXEC_TIMEOUT_S)
     except TimeoutError:

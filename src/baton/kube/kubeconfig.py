@@ -16,6 +16,8 @@ import yaml
 
 from baton.errors import BatonError
 
+_PLUGIN_EXTENSION = "client.authentication.k8s.io/exec"
+
 
 class KubeconfigError(BatonError):
     """The kubeconfig cannot be used; the sentence names the file and the field."""
@@ -37,12 +39,20 @@ class Access(msgspec.Struct, frozen=True):
     exec_command: tuple[str, ...] = ()
     exec_api_version: str = "client.authentication.k8s.io/v1"
     exec_environment: tuple[tuple[str, str], ...] = ()
+    exec_cluster: dict[str, Any] | None = None
+    """What the plugin is told of the cluster, where the kubeconfig says so (`provideClusterInfo`)."""
+    exec_install_hint: str = ""
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """TLS as this access asks for it; None for a plain http server."""
         if not self.server.startswith("https:"):
             return None
-        context = ssl.create_default_context(cadata=self.ca_data.decode() if self.ca_data else None)
+        try:
+            context = ssl.create_default_context(cadata=self.ca_data.decode() if self.ca_data else None)
+        except (ssl.SSLError, UnicodeDecodeError) as error:
+            raise KubeconfigError(
+                f"context {self.context}: its certificate authority is no certificate: {error}"
+            ) from None
         if self.insecure_skip_tls_verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -53,7 +63,12 @@ class Access(msgspec.Struct, frozen=True):
                 certificate.write_bytes(self.client_certificate)
                 key.touch(mode=0o600)
                 key.write_bytes(self.client_key)
-                context.load_cert_chain(certificate, key)
+                try:
+                    context.load_cert_chain(certificate, key)
+                except ssl.SSLError as error:
+                    raise KubeconfigError(
+                        f"context {self.context}: its client certificate and key cannot be used: {error}"
+                    ) from None
         return context
 
 
@@ -78,11 +93,12 @@ def load(paths: list[Path] | None = None, context: str | None = None) -> Access:
     home, cluster = merged.find("clusters", "cluster", _text(spec, "cluster", f"context {name}"))
     user_home, user = merged.find("users", "user", spec["user"]) if spec.get("user") else (home, {})
     exec_section = user.get("exec") or {}
+    ca_data = _blob(home, cluster, "certificate-authority")
     return Access(
         context=name,
         server=_text(cluster, "server", f"cluster {spec['cluster']}").rstrip("/"),
         namespace=spec.get("namespace") or "default",
-        ca_data=_blob(home, cluster, "certificate-authority"),
+        ca_data=ca_data,
         insecure_skip_tls_verify=bool(cluster.get("insecure-skip-tls-verify")),
         tls_server_name=cluster.get("tls-server-name"),
         client_certificate=_blob(user_home, user, "client-certificate"),
@@ -92,6 +108,8 @@ def load(paths: list[Path] | None = None, context: str | None = None) -> Access:
         exec_command=(_plugin(user_home, exec_section), *(exec_section.get("args") or [])) if exec_section else (),
         exec_api_version=exec_section.get("apiVersion") or "client.authentication.k8s.io/v1",
         exec_environment=tuple((item["name"], item["value"]) for item in exec_section.get("env") or []),
+        exec_cluster=_cluster_info(cluster, ca_data) if exec_section.get("provideClusterInfo") else None,
+        exec_install_hint=" ".join(str(exec_section.get("installHint") or "").split()),
     )
 
 
@@ -152,6 +170,21 @@ def _blob(home: Path, section: dict[str, Any], field: str) -> bytes | None:
         except OSError as error:
             raise KubeconfigError(f"kubeconfig: {field} {path} cannot be read: {error.strerror}") from None
     return None
+
+
+def _cluster_info(cluster: dict[str, Any], ca_data: bytes | None) -> dict[str, Any]:
+    """`spec.cluster` of an ExecCredential: the kubeconfig's cluster, its files read, with what it keeps for plugins."""
+    told: dict[str, Any] = {
+        name: cluster[name]
+        for name in ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url")
+        if cluster.get(name)
+    }
+    if ca_data is not None:
+        told["certificate-authority-data"] = base64.b64encode(ca_data).decode()
+    for item in cluster.get("extensions") or []:
+        if item.get("name") == _PLUGIN_EXTENSION:
+            told["config"] = item.get("extension")
+    return told
 
 
 def _plugin(home: Path, section: dict[str, Any]) -> str:

@@ -2,9 +2,9 @@
 
 A list is paged. A watch goes on from the list's version; bookmarks move the version forward in quiet times, so that a
 cut connection is taken up where it was. 410 (the server has forgotten our version) means a new list; anything else that
-goes wrong means a pause that grows with each failure in a row and is spread by jitter, so that a thousand clients of a
-restarted server do not come back in one instant. The store is never emptied on an error: old knowledge, whose age
-`heard_at` tells, is better than none.
+goes wrong, also a watch that ends as soon as it began, means a pause that grows with each failure in a row and is
+spread by jitter, so that a thousand clients of a restarted server do not come back in one instant. The store is never
+emptied on an error: old knowledge, whose age `heard_at` tells, is better than none.
 """
 
 import asyncio
@@ -24,6 +24,8 @@ _LOG = structlog.get_logger("baton.kube")
 _PAGE = 1000
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 15.0
+_SHORTEST_WATCH_S = 1.0
+"""A watch that ends sooner and told nothing has failed: servers end them after minutes."""
 _ABSENT_PAUSE_S = 5.0
 """How often a resource that is not installed is looked for."""
 
@@ -118,7 +120,10 @@ class Reflector(Generic[K]):
             field_selector=self._field_selector,
             silence_s=self._silence_s,
         )
+        began = time.monotonic()
+        told = False
         async for batch in stream:
+            told = True
             self._heard()
             self._failures = 0
             for event in batch:
@@ -129,6 +134,8 @@ class Reflector(Generic[K]):
                     self.store.remove(key_of(event.object))
                 else:
                     self.store.put(event.object)
+        if not told and time.monotonic() < began + _SHORTEST_WATCH_S:
+            raise UnreachableError(f"the watch of {self.resource.plural} ended as soon as it began")
 
     def _heard(self) -> None:
         self.heard_at = time.monotonic()

@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 
 from baton.kube import kubeconfig
 from baton.kube.client import Client, Resource
@@ -26,6 +29,7 @@ class ConfigMap(msgspec.Struct, frozen=True):
 
 
 MAPS: Resource[ConfigMap] = Resource("", "v1", "configmaps", ConfigMap)
+REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 
 
 def client_of(bed: Bed) -> Client:
@@ -78,6 +82,40 @@ async def test_somebody_without_rights_is_told_so(kwok_bed: Bed, kwok_namespace:
     async with Client(kubeconfig.load([path])) as client:
         with pytest.raises(ForbiddenError, match="nobody"):
             await client.list_all(MAPS, kwok_namespace)
+
+
+@pytest.mark.parametrize("kind", ["token", "client certificate"])
+async def test_a_credential_plugin_opens_the_door(
+    kwok_bed: Bed, kwok_namespace: str, tmp_path: Path, kind: str
+) -> None:
+    """The plugin has been renewed when the first answer of it is refused."""
+    config = yaml.safe_load(kwok_bed.kubeconfig.read_text())
+    known = kubeconfig.load([kwok_bed.kubeconfig])
+    assert known.client_certificate is not None
+    assert known.client_key is not None
+    if kind == "token":
+        account = f"/api/v1/namespaces/{kwok_namespace}/serviceaccounts"
+        kwok_bed.api.create(account, {"metadata": {"name": "plugin"}})
+        made = kwok_bed.api.create(f"{account}/plugin/token", {"spec": {"expirationSeconds": 3600}})
+        good = {"token": made["status"]["token"]}
+    else:
+        good = {
+            "clientCertificateData": known.client_certificate.decode(),
+            "clientKeyData": known.client_key.decode(),
+        }
+    plugin, answers = tmp_path / "plugin", []
+    for number, status in enumerate(({"token": "expired"}, good)):
+        answers.append(tmp_path / f"answer-{number}")
+        answers[-1].write_text(json.dumps({"kind": "ExecCredential", "status": status}))
+    plugin.write_text(f"#!/bin/sh\ncat {answers[0]} && cp {answers[1]} {answers[0]}\n")
+    plugin.chmod(0o755)
+    config["users"][0]["user"] = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}}
+    path = tmp_path / "config"
+    path.write_text(yaml.safe_dump(config))
+    async with Client(kubeconfig.load([path])) as client:
+        answer = await client.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=REVIEW)
+    user = msgspec.json.decode(answer)["status"]["userInfo"]["username"]
+    assert (user == f"system:serviceaccount:{kwok_namespace}:plugin") == (kind == "token")
 
 
 async def test_a_long_list_comes_in_pages_and_complete(kwok_bed: Bed, kwok_namespace: str) -> None:

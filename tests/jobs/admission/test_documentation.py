@@ -3,6 +3,10 @@
 import re
 from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
+from baton.cli.main import app
 from baton.jobs.admission import server  # noqa: F401  # every rule is made when its module is imported
 from baton.jobs.admission.findings import RULES
 from tests.jobs.admission.test_mutations import BAD_FILES
@@ -21,3 +25,13 @@ def test_every_configuration_error_is_in_the_table() -> None:
     table = PAGE.split("## Resource groups")[1].split("## Metrics")[0]
     for _, complaint in BAD_FILES:
         assert re.search(complaint, table), complaint
+
+
+COMMANDS = sorted({words for rule in RULES.values() for words in re.findall(r"`baton ([^`]+)`", rule.sentence)})
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_command_that_a_sentence_recommends_is_understood(words: str) -> None:
+    """With its placeholders as they are; a word that the command does not know is an error before the help is shown."""
+    result = CliRunner().invoke(app, [*words.split(), "--help"])
+    assert result.exit_code == 0, result.output

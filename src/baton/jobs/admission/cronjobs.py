@@ -34,7 +34,7 @@ NAME = Rule(
     "cron-name",
     "{field} is {value}, {length} characters: cronJob name must be no more than 52 characters to accommodate job "
     "name suffix "
-    "(max 63 total)",
+    "(max 63 total); shorten it",
 )
 
 

@@ -63,7 +63,10 @@ MPI_TASK = Rule(
     "are {tasks}",
 )
 MOUNT_PATH = Rule("volume-mount-path", "{field} is {value}: mountPath should be at least 1 chars long, as in /data")
-MOUNT_TWICE = Rule("volume-mount-path-twice", "{field} is {value}, which another volume has too: duplicated mountPath")
+MOUNT_TWICE = Rule(
+    "volume-mount-path-twice",
+    "{field} is {value}, which another volume has too: duplicated mountPath; give each its own",
+)
 VOLUME_CLAIM = Rule(
     "volume-claim",
     "{field} has no claim: either VolumeClaim or VolumeClaimName must be specified",
@@ -78,12 +81,12 @@ DEPENDENCY = Rule(
     "depends-on",
     "{field} is {value}, which is not a task of this job ({tasks}): job has dependencies between tasks, but doesn't "
     "form a "
-    "directed acyclic graph(DAG)",
+    "directed acyclic graph(DAG); name one of its tasks",
 )
 DEPENDENCY_CYCLE = Rule(
     "depends-on-cycle",
     "{field} waits for itself ({cycle}): job has dependencies between tasks, but doesn't form a directed acyclic "
-    "graph(DAG)",
+    "graph(DAG); take one of these names out of dependsOn",
 )
 ITERATION = Rule("depends-on-iteration", "{field} is {value}, expected any or all")
 PARTITIONS = Rule(

@@ -19,7 +19,7 @@ QUEUE_CLOSED = Rule(
     "queue-closed",
     "{field} is {value}: can only submit {what} to queue with state `Open`, queue `{queue}` status is `{state}`; "
     "open it with "
-    "`baton queue operate -a open -n {queue}` or use another",
+    "`baton queue operate {queue} --action open` or use another",
 )
 QUEUE_ROOT = Rule("queue-is-root", "{field} is {value}: can not submit job to root queue; use a queue below it")
 QUEUE_NOT_LEAF = Rule(

@@ -76,22 +76,24 @@ PARENT_BUSY = Rule(
 CHILD_CAPABILITY = Rule(
     "queue-child-capability",
     "{field} is {value}: queue {queue} capability ({own}) exceeds parent queue {parent} capability ({limit}) of "
-    "{resource}",
+    "{resource}; lower it or raise the parent's",
 )
 CHILD_SUM = Rule(
     "queue-child-sum",
     "{field} is {value}: sum of children's {kind} ({sum}) exceeds parent's {kind} limit ({limit}) of {resource} in "
-    "queue {parent}",
+    "queue {parent}; lower one of the children's or raise the parent's",
 )
 ROOT_LIMITS = Rule(
-    "queue-root", "{field} is {value}: root stands for the whole cluster and takes no capability, deserved or guarantee"
+    "queue-root",
+    "{field} is {value}: root stands for the whole cluster and takes no capability, deserved or guarantee; give them to"
+    " the queues below it",
 )
 DELETE_SYSTEM = Rule(
     "queue-delete-system", "{field} is {value}: `{queue}` queue can not be deleted; the scheduler needs it"
 )
 DELETE_PARENT = Rule(
     "queue-delete-parent",
-    "{field} is {value}: queue {queue} can not be deleted, because it has child queues: {children}",
+    "{field} is {value}: queue {queue} can not be deleted, because it has child queues: {children}; delete them first",
 )
 
 Amounts = dict[str, int]
