@@ -33,7 +33,7 @@ def controller(
     ] = None,
     qps: Annotated[float, typer.Option(min=0, help="Requests a second to the API server; 0 for no limit.")] = 500,
     burst: Annotated[int, typer.Option(min=1, help="Requests at once before the rate counts.")] = 1000,
-    workers: Annotated[int, typer.Option(min=1, help="Objects of one kind worked on at the same time.")] = 16,
+    workers: Annotated[int, typer.Option(min=1, help="Objects of one kind worked on at the same time.")] = 64,
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Serve health and metrics there.")] = ":8081",
     leader_elect: Annotated[bool, typer.Option(help="Of several replicas, one works.")] = True,
     lease: Annotated[str, typer.Option(metavar="NAMESPACE/NAME", help="The Lease that replicas compete for.")] = (

@@ -56,9 +56,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Who this replica is in the lease; unique among replicas."""
     listen: str = ":8081"
     """Where /healthz, /readyz and /metrics are served."""
-    workers: int = 16
-    """Objects of one kind that are worked on at the same time. Work is waiting for the API server, so more workers
-    than cores are right; more than the rate of requests allows are not."""
+    workers: int = 64
+    """Objects of one kind that are worked on at the same time. Work is waiting for the API server, so there are as many
+    as a client has connections: in a stream of jobs fewer leave some of them idle, more would wait for one."""
     elect: bool = True
     """False leads at once and for ever: for a single replica that is never rolled over."""
     lease_name: str = COMPONENT

@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.engine.events import GroupChanged, PodChanged
-from tests.engine.clusters import Cluster, JobLiteral, Outcome, gang, job, node, queue, spec
+from baton.engine.objects import GroupPhase
+from baton.engine.verdicts import Cause
+from tests.engine.clusters import Cluster, JobLiteral, Outcome, gang, job, node, queue, spec, whole
 
 CONF = """
 actions: "enqueue, allocate, backfill, preempt, reclaim"
@@ -39,7 +41,10 @@ def cycles(cluster: Cluster, turns: int, limit: int = 200) -> list[Outcome]:
     raise AssertionError("the round has no end")
 
 
-def literals(drawn: list[tuple[int, int, int, int]]) -> list[JobLiteral]:
+Drawn = list[tuple[int, int, int, int, bool]]
+
+
+def literals(drawn: Drawn) -> list[JobLiteral]:
     return [
         job(
             f"j{at}",
@@ -48,21 +53,22 @@ def literals(drawn: list[tuple[int, int, int, int]]) -> list[JobLiteral]:
             what=spec(cpu=cpu),
             priority=priority,
             created_s=float(at),
+            phase=GroupPhase.INQUEUE if admitted else GroupPhase.PENDING,
         )
-        for at, (pods, least, cpu, priority) in enumerate(drawn)
+        for at, (pods, least, cpu, priority, admitted) in enumerate(drawn)
     ]
 
 
 jobs_strategy = st.lists(
-    st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 9), st.integers(0, 2)), min_size=1, max_size=10
+    st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 9), st.integers(0, 2), st.booleans()),
+    min_size=1,
+    max_size=10,
 )
 
 
 @settings(max_examples=40, deadline=None)
 @given(drawn=jobs_strategy, turns=st.integers(1, 4))
-def test_a_round_of_short_cycles_decides_what_one_long_cycle_does(
-    drawn: list[tuple[int, int, int, int]], turns: int
-) -> None:
+def test_a_round_of_short_cycles_decides_what_one_long_cycle_does(drawn: Drawn, turns: int) -> None:
     nodes = [node(f"n{at}", cpu=8) for at in range(3)]
     long = Cluster(nodes=nodes, jobs=literals(drawn), conf=CONF).run()
     short = cycles(Cluster(nodes=nodes, jobs=literals(drawn), conf=CONF), turns)
@@ -101,6 +107,34 @@ def test_nothing_passes_the_head_of_a_strict_queue_in_a_later_cycle() -> None:
     queues = [queue("default"), queue("strict", dequeue_strategy="fifo")]
     cluster = Cluster(nodes=[node("n", cpu=8)], jobs=[first, *others, *free], queues=queues, conf=CONF)
     assert [each.placed for each in cycles(cluster, 1) if each.placed] == []
+
+
+def test_jobs_are_admitted_one_cycle_after_the_other_and_told_why_not_at_the_end() -> None:
+    least = (("cpu", 4000),)
+    waiting = [
+        job(f"j{at}", pods=0, phase=GroupPhase.PENDING, created_s=float(at), min_resources=least) for at in range(4)
+    ]
+    conf = CONF.replace("{name: conformance}", "{name: overcommit}")
+    found = cycles(Cluster(nodes=[node("n", cpu=8)], jobs=waiting, conf=conf), 1)
+    assert [sorted(each.phases) for each in found[:4]] == [["j0"], ["j1"], [], []]
+    assert {name: verdict.cause for name, verdict in found[-1].verdicts.items()} == {
+        "j2": Cause.NOT_ADMITTED,
+        "j3": Cause.NOT_ADMITTED,
+    }
+
+
+def test_room_is_made_for_one_job_after_the_other() -> None:
+    conf = """
+actions: "allocate, shuffle"
+tiers: [{plugins: [{name: gang}, {name: predicates}]}]
+configurations: [{name: shuffle, arguments: {maxMoves: 5}}]
+"""
+    card, pair = spec(ask=[whole()]), spec(ask=[whole(2)])
+    nodes = [node(name, cards=2) for name in "abcd"]
+    small = [job(f"small-{name}", on=[name], what=card, phase=GroupPhase.RUNNING) for name in "abcd"]
+    big = [job(f"big{at}", what=pair, created_s=float(at)) for at in range(2)]
+    found = cycles(Cluster(nodes=nodes, jobs=[*small, *big], conf=conf), 1)
+    assert [len(each.evicted) for each in found if each.evicted] == [1, 1]
 
 
 def test_the_clock_is_not_asked_before_anything_was_done() -> None:

@@ -21,6 +21,8 @@ def enqueue(session: Session) -> None:
             session.blocked[job.key] = (Cause.NO_QUEUE, None)
         elif job.queue.queue.state is not QueueState.OPEN:
             session.blocked[job.key] = (Cause.QUEUE_CLOSED, None)
+        elif session.turns.had(job):
+            session.blocked[job.key] = (Cause.NOT_ADMITTED, None)
         else:
             lanes.setdefault(job.queue.name, []).append((session.job_key(job), job.key, job))
     queues = session.state.queues
@@ -28,7 +30,7 @@ def enqueue(session: Session) -> None:
     heapq.heapify(order)
     for lane in lanes.values():
         heapq.heapify(lane)
-    while order:
+    while order and not session.turns.time_is_up():
         _, name = heapq.heappop(order)
         lane = lanes[name]
         job = heapq.heappop(lane)[2]
@@ -36,5 +38,6 @@ def enqueue(session: Session) -> None:
             session.enqueue(job)
         else:
             session.blocked[job.key] = (Cause.NOT_ADMITTED, None)
+        session.turns.looked_at(job, more=False)
         if lane:
             heapq.heappush(order, (session.queue_key(queues[job.group.queue]), name))

@@ -23,14 +23,15 @@ def shuffle(session: Session) -> None:
     moves = int(session.action_arguments("shuffle").get("maxMoves", 0))
     if moves <= 0:
         return
-    blocked = [
-        (session.state.jobs[key], stuck)
+    blocked = {
+        key: stuck
         for key, (cause, stuck) in session.blocked.items()
         if cause is Cause.NODES and stuck is not None and key in session.state.jobs and stuck.needs.cards.demands
-    ]
+    }
     places = _Places(session)
-    for job, stuck in sorted(blocked, key=lambda item: session.job_key(item[0])):
-        moves -= _defragment(session, job, stuck, moves, places)
+    jobs = sorted((session.state.jobs[key] for key in blocked), key=session.job_key)
+    for job in session.turns.remaining(jobs):
+        moves -= _defragment(session, job, blocked[job.key], moves, places)
         if moves <= 0:
             break
     places.give_back(0)
