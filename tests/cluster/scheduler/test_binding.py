@@ -255,6 +255,8 @@ def test_the_scheduler_explains_and_shows_its_state(field: Field, scheduler: Sch
     state = scheduler.text("/state")
     assert f'"key":"{field.namespace}/large"' in state
     assert scheduler.metric('baton_scheduler_attempts_total{reason="",result="scheduled"}') >= 1
+    for stage in ("watched", "assumed", "bound"):
+        assert scheduler.metric(f'baton_scheduler_stage_seconds_count{{stage="{stage}"}}') >= 1
     assert scheduler.metric('baton_scheduler_waiting_jobs{cause="nodes"}') >= 1
     assert scheduler.metric('baton_queue_allocated{queue="default",resource="cpu"}') >= 1
 
