@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -63,6 +64,25 @@ class Strict:
         return web.Response(body=b"")
 
 
+class Quiet:
+    """Has nothing to tell but how far it is; ends each watch then."""
+
+    def __init__(self) -> None:
+        self.lists = 0
+        self.versions: list[str] = []
+        self.third = asyncio.Event()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        if not request.query.get("watch"):
+            self.lists += 1
+            return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
+        self.versions.append(request.query["resourceVersion"])
+        if len(self.versions) == 3:
+            self.third.set()
+        bookmark = {"metadata": {"resourceVersion": str(len(self.versions) * 100)}}
+        return web.Response(body=json.dumps({"type": "BOOKMARK", "object": bookmark}).encode() + b"\n")
+
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -113,3 +133,11 @@ async def test_a_watch_that_is_refused_for_its_token_goes_on_with_the_next(tmp_p
     ):
         await asyncio.wait_for(strict.accepted.wait(), 60)
     assert (strict.lists, strict.refusals) == (1, 1)
+
+
+async def test_a_bookmark_moves_the_version_that_the_next_watch_goes_on_from() -> None:
+    quiet = Quiet()
+    async with serving(quiet.handle) as url, Client(Access("x", url)) as client, following(client, Store()):
+        await asyncio.wait_for(quiet.third.wait(), 60)
+    assert quiet.versions[:3] == ["1", "100", "200"]
+    assert quiet.lists == 1
