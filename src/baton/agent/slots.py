@@ -90,10 +90,14 @@ class Pool:
     def marks(self, slots: Iterable[str]) -> bytearray:
         """A set of slots as one byte per slot, by number: 1 where it is in the set. Slots of others do not count."""
         marks = bytearray(len(self))
+        self.mark(marks, slots)
+        return marks
+
+    def mark(self, marks: bytearray, slots: Iterable[str]) -> None:
+        """Add slots to a set of that form."""
         for slot in slots:
             if (number := self.numbers.get(slot)) is not None:
                 marks[number] = 1
-        return marks
 
     def list_bytes(self) -> int:
         """The size of the ListAndWatch message that carries the pool with every slot unhealthy, the longer word."""
