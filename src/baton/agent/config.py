@@ -171,11 +171,12 @@ class Health(msgspec.Struct, frozen=True, rename="kebab"):
     enabled: bool = True
     settle_s: _Seconds = 0.3
     """Changes within this time are told to kubelet together; each message rewrites its whole checkpoint."""
-    heal_s: _Seconds = 1.0
-    """A card must answer well for this long before it is offered again."""
+    heal_s: _Seconds = 0.8
+    """A card must answer well for this long before it is offered again. With the time until the first probe and that
+    until kubelet is told it makes 1.5 s, and 2 s where a probe takes long."""
     hold_s: _Seconds = 60.0
     """The same after a fatal Xid that no probe has confirmed: this driver cannot see the fault, nor that it is over."""
-    probe_every_s: Annotated[float, Meta(ge=0.05, le=600.0)] = 0.5
+    probe_every_s: Annotated[float, Meta(ge=0.05, le=600.0)] = 0.4
     max_temperature_c: Annotated[int, Meta(ge=40, le=150)] | None = None
     """Above it a card takes no new work; none by default, since cards throttle by themselves."""
     ignore_xids: tuple[int, ...] = ()

@@ -50,6 +50,7 @@ class GpuWatch:
         self.description = "no GPU driver yet"
         self.simulated = False
         self.changed = asyncio.Event()
+        self._probe_now = asyncio.Event()
         self._settling: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -69,7 +70,10 @@ class GpuWatch:
                     await asyncio.sleep(_SEARCH_EVERY_S)
                     await self._open()
                     continue
-                await asyncio.sleep(self._health.probe_every_s)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._health.probe_every_s):
+                        await self._probe_now.wait()
+                self._probe_now.clear()
                 await self._probe(loop.time())
                 if loop.time() - looked_s >= _INVENTORY_EVERY_S:
                     looked_s = loop.time()
@@ -150,13 +154,16 @@ class GpuWatch:
                 continue
             if happened:
                 with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-                    self._loop.call_soon_threadsafe(self._take_events, happened)
+                    self._loop.call_soon_threadsafe(self.take_events, happened)
 
-    def _take_events(self, happened: tuple[CardEvent, ...]) -> None:
+    def take_events(self, happened: tuple[CardEvent, ...]) -> None:
+        """Take what the driver reported, on the loop's thread."""
         for event in happened:
             _log.warning("GPU event", card=event.card, severity=event.severity.value, what=event.summary)
         if self.tracker.events(happened, asyncio.get_running_loop().time()):
             self._settle()
+            # Whether the driver still knows of it decides what heals the card, so it is asked before it can forget.
+            self._probe_now.set()
 
     def _settle(self) -> None:
         """Tell of this change and of those that follow closely in one go."""

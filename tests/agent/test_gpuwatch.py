@@ -1,0 +1,147 @@
+"""How soon a fault and its end are told: the agent's own delays on virtual time, with the default settings."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import pytest
+
+from baton.agent.config import Health
+from baton.agent.gpuwatch import GpuWatch
+from baton.gpu.cards import Card, CardEvent, CardHealth, CardId, Sample, Vendor
+from baton.gpu.xids import classify
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
+
+LIMIT_S = 2.0
+A, B = CardId("GPU-a"), CardId("GPU-b")
+MOMENTS_S = [0.0, 0.01, 0.13, 0.27, 0.399]
+"""When something happens, after a probe."""
+
+
+class AtOnce(Executor):
+    """Answers before the loop can go on, so that no virtual time passes meanwhile."""
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def submit(self, question: Callable[..., Any], /, *arguments: Any, **named: Any) -> "Future[Any]":
+        answer: Future[Any] = Future()
+        answer.set_result(question(*arguments, **named))
+        return answer
+
+
+class Driver:
+    """A `GpuSource` whose cards fail on command."""
+
+    description = "cards in memory"
+
+    def __init__(self) -> None:
+        self.bad: dict[CardId, str] = {}
+        self.gone: set[CardId] = set()
+        self.closed = threading.Event()
+
+    def cards(self) -> tuple[Card, ...]:
+        return tuple(
+            Card(card, index, Vendor.NVIDIA, "Tesla T4", 16384, (7, 5), "") for index, card in enumerate((A, B))
+        )
+
+    def telemetry(self) -> tuple[Sample, ...]:
+        return ()
+
+    def health(self) -> tuple[CardHealth, ...]:
+        return tuple(
+            CardHealth(card, card not in self.bad, self.bad.get(card, "")) for card in (A, B) if card not in self.gone
+        )
+
+    def events(self, timeout_s: float) -> tuple[CardEvent, ...]:
+        self.closed.wait()
+        return ()
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+class Node:
+    """A watch over a driver, and how long it takes to tell of something."""
+
+    def __init__(self) -> None:
+        self.driver = Driver()
+        self.watch = GpuWatch(lambda: self.driver, Health())
+
+    def event(self, xid: int) -> None:
+        self.watch.take_events((CardEvent(A, classify(xid).severity, f"Xid {xid}", xid),))
+
+    async def told_after_s(self, unhealthy: set[CardId], limit_s: float = 600.0) -> float:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        async with asyncio.timeout(limit_s):
+            while True:
+                await self.watch.changed.wait()
+                self.watch.changed.clear()
+                if self.watch.tracker.unhealthy() == unhealthy:
+                    return loop.time() - began_s
+
+
+@contextlib.asynccontextmanager
+async def watched() -> AsyncIterator[Node]:
+    node = Node()
+    await node.watch.start()
+    node.watch.changed.clear()
+    running = asyncio.create_task(node.watch.run())
+    try:
+        yield node
+    finally:
+        node.driver.closed.set()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.fixture(autouse=True)
+def _answers_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baton.agent.gpuwatch.ThreadPoolExecutor", AtOnce)
+
+
+@pytest.mark.parametrize("moment_s", MOMENTS_S)
+@pytest.mark.parametrize("fault", ["a defect", "off the bus"])
+async def test_what_a_probe_finds_is_told_within_two_seconds_and_so_is_its_end(fault: str, moment_s: float) -> None:
+    async with watched() as node:
+        await asyncio.sleep(1.2 + moment_s)
+        if fault == "a defect":
+            node.driver.bad[A] = "the driver asks for a reset of this GPU"
+        else:
+            node.driver.gone.add(A)
+        assert await node.told_after_s({A}) <= LIMIT_S
+        await asyncio.sleep(moment_s)
+        node.driver.bad.clear()
+        node.driver.gone.clear()
+        assert await node.told_after_s(set()) <= LIMIT_S
+
+
+@pytest.mark.parametrize("moment_s", MOMENTS_S)
+async def test_a_fatal_xid_is_told_within_two_seconds_and_so_is_its_end_however_short_it_was(moment_s: float) -> None:
+    """The driver is asked at once: a fault that is over before the next probe would count as one it cannot see."""
+    async with watched() as node:
+        await asyncio.sleep(1.2 + moment_s)
+        node.driver.bad[A] = "GPU is lost"
+        node.event(79)
+        assert await node.told_after_s({A}) <= LIMIT_S
+        node.driver.bad.clear()
+        assert await node.told_after_s(set()) <= LIMIT_S
+
+
+async def test_a_fatal_xid_that_the_driver_cannot_confirm_holds_the_card() -> None:
+    async with watched() as node:
+        node.event(79)
+        assert await node.told_after_s({A}) <= LIMIT_S
+        assert Health().hold_s <= await node.told_after_s(set()) <= Health().hold_s + LIMIT_S
+
+
+async def test_an_application_error_is_never_told() -> None:
+    async with watched() as node:
+        node.event(31)
+        with pytest.raises(TimeoutError):
+            await node.told_after_s({A}, limit_s=300.0)
