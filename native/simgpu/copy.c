@@ -4,13 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct array {
-    uint32_t magic;
-    CUDA_ARRAY3D_DESCRIPTOR descriptor;
-    uint64_t base;
-    size_t pitch, rows, slices;
-};
-
 static bool on_card(const block *found)
 {
     return found != NULL && (found->kind == BLOCK_DEVICE || found->kind == BLOCK_MANAGED || found->kind == BLOCK_MAPPED ||
@@ -36,7 +29,7 @@ static CUresult find_place(int type, const void *host, CUdeviceptr device, CUarr
         found->base = device;
         break;
     case CU_MEMORYTYPE_ARRAY:
-        if (array == NULL || array->magic != MAGIC_ARRAY)
+        if (!array_valid(array))
             return CUDA_ERROR_INVALID_HANDLE;
         found->base = array->base;
         pitch = array->pitch;
@@ -83,6 +76,11 @@ CUresult copy_prepare(const CUDA_MEMCPY3D *asked, copy_work *copy)
                             asked->srcHeight, asked, &from);
     if (result != CUDA_SUCCESS)
         return result;
+    if ((asked->dstMemoryType == CU_MEMORYTYPE_ARRAY &&
+         !array_holds(asked->dstArray, asked->dstXInBytes, asked->dstY, asked->dstZ, asked)) ||
+        (asked->srcMemoryType == CU_MEMORYTYPE_ARRAY &&
+         !array_holds(asked->srcArray, asked->srcXInBytes, asked->srcY, asked->srcZ, asked)))
+        return CUDA_ERROR_INVALID_VALUE;
     uint64_t to_start = to.base + asked->dstZ * to.slice + asked->dstY * to.pitch + asked->dstXInBytes;
     uint64_t from_start = from.base + asked->srcZ * from.slice + asked->srcY * from.pitch + asked->srcXInBytes;
     size_t rows = asked->Height - 1, slices = asked->Depth - 1;
@@ -124,10 +122,11 @@ static CUresult stage(copy_work *copy)
     return CUDA_SUCCESS;
 }
 
-static CUresult copy_run(const CUDA_MEMCPY3D *asked, CUstream handle, bool wait)
+CUresult copy_run(const CUDA_MEMCPY3D *asked, CUstream handle, copy_order order)
 {
     ENTER(context);
     struct stream *stream;
+    bool wait = order == COPY_AND_WAIT;
     CUresult result = stream_resolve(handle, context, &stream);
     if (result == CUDA_SUCCESS && wait)
         result = capture_forbid(context);
@@ -135,7 +134,7 @@ static CUresult copy_run(const CUDA_MEMCPY3D *asked, CUstream handle, bool wait)
         LEAVE(result);
     work item = {.kind = WORK_COPY};
     result = copy_prepare(asked, &item.copy);
-    if (result == CUDA_SUCCESS && !wait && stream->capture == NULL && copy_from_pageable(&item.copy))
+    if (result == CUDA_SUCCESS && order == COPY_READ_NOW && stream->capture == NULL && copy_from_pageable(&item.copy))
         result = stage(&item.copy);
     if (result != CUDA_SUCCESS)
         LEAVE(result);
@@ -147,7 +146,7 @@ static CUresult copy_run(const CUDA_MEMCPY3D *asked, CUstream handle, bool wait)
     LEAVE(wait ? stream_wait(stream) : CUDA_SUCCESS);
 }
 
-static CUDA_MEMCPY3D linear(int to_type, uint64_t to, int from_type, uint64_t from, size_t bytes)
+CUDA_MEMCPY3D copy_linear(int to_type, uint64_t to, int from_type, uint64_t from, size_t bytes)
 {
     CUDA_MEMCPY3D asked = {.srcMemoryType = from_type, .dstMemoryType = to_type};
     asked.srcHost = (const void *)(uintptr_t)from;
@@ -185,15 +184,15 @@ enum { H = CU_MEMORYTYPE_HOST, D = CU_MEMORYTYPE_DEVICE, U = CU_MEMORYTYPE_UNIFI
 #define LINEAR(name, parameters, names, to_type, to, from_type, from, bytes)                                           \
     CUDA_API CUresult name parameters                                                                                  \
     {                                                                                                                  \
-        CUDA_MEMCPY3D asked = linear(to_type, (uint64_t)(to), from_type, (uint64_t)(from), bytes);                     \
-        return copy_run(&asked, NULL, true);                                                                           \
+        CUDA_MEMCPY3D asked = copy_linear(to_type, (uint64_t)(to), from_type, (uint64_t)(from), bytes);                \
+        return copy_run(&asked, NULL, COPY_AND_WAIT);                                                                  \
     }                                                                                                                  \
     PER_THREAD(_ptds, name, parameters, names)
 #define LINEAR_ASYNC(name, parameters, names, to_type, to, from_type, from, bytes)                                     \
     CUDA_API CUresult name parameters                                                                                  \
     {                                                                                                                  \
-        CUDA_MEMCPY3D asked = linear(to_type, (uint64_t)(to), from_type, (uint64_t)(from), bytes);                     \
-        return copy_run(&asked, s, false);                                                                             \
+        CUDA_MEMCPY3D asked = copy_linear(to_type, (uint64_t)(to), from_type, (uint64_t)(from), bytes);                \
+        return copy_run(&asked, s, COPY_READ_NOW);                                                                     \
     }                                                                                                                  \
     PER_THREAD(_ptsz, name, parameters, names)
 
@@ -220,7 +219,7 @@ CUDA_API CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *flat)
     if (flat == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     asked = widened(flat);
-    return copy_run(&asked, NULL, true);
+    return copy_run(&asked, NULL, COPY_AND_WAIT);
 }
 
 CUDA_API CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *flat)
@@ -234,17 +233,17 @@ CUDA_API CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *flat, CUstream stream)
     if (flat == NULL)
         return CUDA_ERROR_INVALID_VALUE;
     asked = widened(flat);
-    return copy_run(&asked, stream, false);
+    return copy_run(&asked, stream, COPY_READ_NOW);
 }
 
 CUDA_API CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *asked)
 {
-    return asked == NULL ? CUDA_ERROR_INVALID_VALUE : copy_run(asked, NULL, true);
+    return asked == NULL ? CUDA_ERROR_INVALID_VALUE : copy_run(asked, NULL, COPY_AND_WAIT);
 }
 
 CUDA_API CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *asked, CUstream stream)
 {
-    return asked == NULL ? CUDA_ERROR_INVALID_VALUE : copy_run(asked, stream, false);
+    return asked == NULL ? CUDA_ERROR_INVALID_VALUE : copy_run(asked, stream, COPY_READ_NOW);
 }
 
 CUDA_API CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D *asked)
@@ -327,81 +326,3 @@ static CUresult memset_run(CUdeviceptr to, size_t pitch, unsigned int value, uns
 MEMSET(8, unsigned char, 1)
 MEMSET(16, unsigned short, 2)
 MEMSET(32, unsigned int, 4)
-
-static size_t element_bytes(int format)
-{
-    switch (format) {
-    case 0x01:
-    case 0x08:
-        return 1;
-    case 0x02:
-    case 0x09:
-    case 0x10:
-        return 2;
-    default:
-        return 4;
-    }
-}
-
-CUDA_API CUresult cuArray3DCreate_v2(CUarray *result, const CUDA_ARRAY3D_DESCRIPTOR *asked)
-{
-    ENTER(context);
-    if (result == NULL || asked == NULL || asked->Width == 0 || asked->NumChannels == 0 || asked->NumChannels > 4)
-        LEAVE(CUDA_ERROR_INVALID_VALUE);
-    struct array *array = calloc(1, sizeof *array);
-    if (array == NULL)
-        LEAVE(CUDA_ERROR_OUT_OF_MEMORY);
-    array->descriptor = *asked;
-    array->pitch = (asked->Width * asked->NumChannels * element_bytes(asked->Format) + 511) / 512 * 512;
-    array->rows = asked->Height ? asked->Height : 1;
-    array->slices = asked->Depth ? asked->Depth : 1;
-    block fresh = {.kind = BLOCK_ARRAY};
-    CUresult taken = memory_take(context, array->pitch * array->rows * array->slices, &fresh);
-    if (taken != CUDA_SUCCESS) {
-        free(array);
-        LEAVE(taken);
-    }
-    array->base = fresh.base;
-    array->magic = MAGIC_ARRAY;
-    *result = array;
-    LEAVE(CUDA_SUCCESS);
-}
-
-CUDA_API CUresult cuArrayCreate_v2(CUarray *result, const CUDA_ARRAY_DESCRIPTOR *asked)
-{
-    if (asked == NULL)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUDA_ARRAY3D_DESCRIPTOR deep = {asked->Width, asked->Height, 0, asked->Format, asked->NumChannels, 0};
-    return cuArray3DCreate_v2(result, &deep);
-}
-
-CUDA_API CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *descriptor, CUarray array)
-{
-    if (descriptor == NULL || array == NULL || array->magic != MAGIC_ARRAY)
-        return CUDA_ERROR_INVALID_HANDLE;
-    *descriptor = array->descriptor;
-    return CUDA_SUCCESS;
-}
-
-CUDA_API CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *descriptor, CUarray array)
-{
-    if (descriptor == NULL || array == NULL || array->magic != MAGIC_ARRAY)
-        return CUDA_ERROR_INVALID_HANDLE;
-    *descriptor = (CUDA_ARRAY_DESCRIPTOR){array->descriptor.Width, array->descriptor.Height, array->descriptor.Format,
-                                          array->descriptor.NumChannels};
-    return CUDA_SUCCESS;
-}
-
-CUDA_API CUresult cuArrayDestroy(CUarray array)
-{
-    ENTER(context);
-    if (array == NULL || array->magic != MAGIC_ARRAY)
-        LEAVE(CUDA_ERROR_INVALID_HANDLE);
-    CUresult result = context_wait(context);
-    block *found = block_find(array->base);
-    if (found != NULL)
-        memory_free_block(found);
-    array->magic = 0;
-    free(array);
-    LEAVE(result);
-}

@@ -154,6 +154,43 @@ typedef struct {
     size_t WidthInBytes, Height, Depth;
 } CUDA_MEMCPY3D;
 
+#define CU_MEMCPY_SRC_ACCESS_ORDER_STREAM 1
+#define CU_MEMCPY_SRC_ACCESS_ORDER_ANY 3
+#define CU_MEMCPY_OPERAND_TYPE_POINTER 1
+#define CU_MEMCPY_OPERAND_TYPE_ARRAY 2
+
+typedef struct {
+    int srcAccessOrder;
+    CUmemLocation srcLocHint, dstLocHint;
+    unsigned int flags;
+} CUmemcpyAttributes;
+
+typedef struct {
+    int type;
+    union {
+        struct {
+            CUdeviceptr ptr;
+            size_t rowLength, layerHeight;
+            CUmemLocation locHint;
+        } pointer;
+        struct {
+            CUarray array;
+            struct {
+                size_t x, y, z;
+            } offset;
+        } array;
+    };
+} CUmemcpy3DOperand;
+
+typedef struct {
+    CUmemcpy3DOperand src, dst;
+    struct {
+        size_t width, height, depth;
+    } extent;
+    int srcAccessOrder;
+    unsigned int flags;
+} CUDA_MEMCPY3D_BATCH_OP;
+
 typedef struct {
     size_t Width, Height;
     int Format;

@@ -284,6 +284,21 @@ void work_carry_out(struct stream *stream, work *item);
 void work_release(work *item);
 CUresult copy_prepare(const CUDA_MEMCPY3D *asked, copy_work *copy);
 
+/* copy.c: when the source is read. An asynchronous copy from pageable memory has read it when the call returns. */
+typedef enum { COPY_AND_WAIT, COPY_READ_NOW, COPY_IN_ORDER } copy_order;
+CUresult copy_run(const CUDA_MEMCPY3D *asked, CUstream stream, copy_order order);
+CUDA_MEMCPY3D copy_linear(int to_type, uint64_t to, int from_type, uint64_t from, size_t bytes);
+
+/* array.c */
+struct array {
+    uint32_t magic;
+    CUDA_ARRAY3D_DESCRIPTOR descriptor;
+    uint64_t base;
+    size_t element, pitch, rows, slices; /* sizes are bytes */
+};
+bool array_valid(const struct array *array);
+bool array_holds(const struct array *array, size_t x, size_t y, size_t z, const CUDA_MEMCPY3D *asked);
+
 /* memory.c; the driver's lock is held */
 block *block_find(uint64_t address);
 block *block_add(const block *fresh);

@@ -165,6 +165,18 @@ def test_faults_show_in_the_status_until_they_are_healed(two_t4: Path) -> None:
     assert all(row.rstrip().endswith("none") for row in succeeds(two_t4, "status").splitlines()[1:])
 
 
+def test_calls_that_are_not_simulated_are_listed_with_their_number(two_t4: Path) -> None:
+    assert "not simulated" not in succeeds(two_t4, "status")
+    Machine(two_t4).run("open_card(); [cuda.cuTexRefCreate() for _ in range(3)]; cuda.cuCtxGetExecAffinity(0)")
+    *_, title, header, first, second = succeeds(two_t4, "status").splitlines()
+    assert title == "asked for and not simulated:"
+    assert [row.split() for row in (header, first, second)] == [
+        ["CALL", "TIMES"],
+        ["cuTexRefCreate", "3"],
+        ["cuCtxGetExecAffinity", "1"],
+    ]
+
+
 def test_inject_asks_which_card_only_when_there_are_several(two_t4: Path) -> None:
     assert fails(two_t4, "inject", "ecc") == "baton: the machine has 2 cards; say which one with --gpu 0 to --gpu 1\n"
     assert fails(two_t4, "inject", "ecc", "--gpu", "2") == "baton: --gpu is 2; the machine has cards 0 to 1\n"

@@ -1,10 +1,12 @@
 """The driver's face: names, versions, devices, errors, and what is not simulated."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from baton import native
 from tests.gpu import machines
 from tests.gpu.machines import Machine
 
@@ -66,6 +68,27 @@ def test_entry_points_are_found_by_version_and_stream_flag(machine: Machine) -> 
         assert find("cuNoSuchThing", 13000) == (500, None, 1)
         assert find("cuNoSuchThing", 13000, 64)[0] == 1
     """)
+
+
+@pytest.mark.parametrize(("default_stream", "flags"), [("0", 0), ("1", 2)])
+def test_every_name_the_bindings_ask_for_is_known_unless_it_is_younger(
+    machine: Machine, tmp_path: Path, default_stream: str, flags: int
+) -> None:
+    recorder, notes = tmp_path / "libcuda.so.1", tmp_path / "notes"
+    source = Path(__file__).parent / "recorder.c"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", recorder, source, "-ldl"], check=True)
+    seen = machine.run(
+        "check(cuda.cuInit(0)); say(check(cuda.cuDriverGetVersion()))",
+        LD_LIBRARY_PATH=str(tmp_path),
+        DRIVER=str(native.library("simgpu/libcuda.so.1")),
+        NOTES=str(notes),
+        CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM=default_stream,
+    )
+    asked = [line.split() for line in notes.read_text().splitlines()]
+    assert len(asked) > 500
+    assert {int(asked_flags) for _, _, asked_flags, _ in asked} == {flags}
+    unknown = {(name, int(version)) for name, version, _, result in asked if result != "0"}
+    assert all(version > int(seen) for _, version in unknown), unknown
 
 
 def test_no_entry_point_crashes_on_null_arguments(machine: Machine) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from tests.gpu.machines import PATIENCE_S, Machine
 
 
-def test_every_form_of_copy_and_memset_round_trips(machine: Machine) -> None:
+def test_windows_and_pageable_memory_round_trip(machine: Machine) -> None:
     machine.run("""
         open_card()
         data = np.random.default_rng(1).integers(0, 256, 1 << 16, dtype=np.uint8)
@@ -59,21 +59,6 @@ def test_every_form_of_copy_and_memset_round_trips(machine: Machine) -> None:
         check(cuda.cuMemcpy3D(deep))
         wanted = data[: rows * width].reshape(rows, width)[9:13, 10:60]
         assert (back[:200].reshape(4, 50) == wanted).all()
-
-        for call, kind, value in (
-            (cuda.cuMemsetD8, np.uint8, 0xAB),
-            (cuda.cuMemsetD16, np.uint16, 0xABCD),
-            (cuda.cuMemsetD32, np.uint32, 0xDEADBEEF),
-        ):
-            filled = np.zeros(1000, dtype=kind)
-            check(call(a, value, 1000))
-            check(cuda.cuMemcpyDtoH(filled.ctypes.data, a, filled.nbytes))
-            assert (filled == value).all()
-        check(cuda.cuMemsetD8(matrix, 0, pitch * rows))
-        check(cuda.cuMemsetD2D8(matrix, pitch, 7, 10, rows))
-        check(cuda.cuMemcpyDtoH(back.ctypes.data, matrix, pitch * rows))
-        lines = back[: pitch * rows].reshape(rows, pitch)
-        assert (lines[:, :10] == 7).all() and (lines[:, 10:] == 0).all()
     """)
 
 
