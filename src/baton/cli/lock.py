@@ -57,7 +57,7 @@ def status(output: FormatOption = Format.TABLE, socket_dir: SocketDir = None) ->
 
 
 def _card_row(card: "CardStatus") -> list[str]:
-    now = "off" if not card.on else ("exclusive" if card.exclusive else "concurrent")
+    now = "off" if not card.on else ("in turns" if card.exclusive else "together")
     return [
         card.gpu,
         card.mode,

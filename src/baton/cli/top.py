@@ -1,7 +1,10 @@
 """`baton top`: a live picture of the GPUs of this machine: holders, waiters, shares, memory, history."""
 
+import contextlib
 import sys
+import time
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +16,7 @@ from baton.cli.sizes import seconds, size
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from baton.lock.control import ControlClient
     from baton.lock.status import CardStatus, ClientStatus, Status
 
 app = command_app()
@@ -57,7 +61,10 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Print one picture and end; so without a terminal.")] = False,
     socket_dir: Annotated[Path | None, typer.Option(help="The daemon's socket directory.")] = None,
 ) -> None:
-    """Watch who runs on which GPU, who waits, and what everybody got. Ctrl-C ends it."""
+    """Watch who runs on which GPU, who waits, and what everybody got. Ctrl-C ends it.
+
+    A daemon that is restarted meanwhile is waited for.
+    """
     from rich.live import Live
 
     from baton.local.launch import find_sockets
@@ -65,28 +72,44 @@ def top(
     from baton.lock.paths import Paths
 
     daemon = ControlClient(Paths((socket_dir or find_sockets()).absolute()).control)
-    history = History()
+    history, seen = History(), daemon.status()
+    history.add(seen)
     if once or not sys.stdout.isatty():
-        history.add(daemon.status())
         console().print(_picture(daemon.status(), history))
         return
     with Live(console=console(), screen=True, auto_refresh=False) as display:
-        for status in daemon.follow(round(every * 1000)):
-            history.add(status)
-            display.update(_picture(status, history), refresh=True)
+        for status in _looks(daemon, every):
+            if status is not None:
+                history.add(status)
+                seen = status
+            display.update(_picture(seen, history, lost=status is None), refresh=True)
 
 
-def _picture(status: "Status", history: History) -> "RenderableType":
+def _looks(daemon: "ControlClient", every_s: float) -> Iterator["Status | None"]:
+    """The status again and again; None while no daemon answers: programs outlive it, and so does the picture."""
+    from baton.errors import UnavailableError
+
+    while True:
+        with contextlib.suppress(UnavailableError):
+            yield from daemon.follow(round(every_s * 1000))
+        yield None
+        time.sleep(every_s)
+
+
+def _picture(status: "Status", history: History, *, lost: bool = False) -> "RenderableType":
     from rich.console import Group
     from rich.text import Text
 
     uptime = f"lockd {status.version}, up {seconds(status.uptime_s)}"
     waiting = sum(client.state == "waiting" for client in status.clients)
-    head = (
+    head = Text(
         f"{uptime}   {len(status.gpus)} GPUs   {len(status.clients)} programs, {waiting} waiting   "
-        f"unfairness {status.fairness_error:.1%}"
+        f"unfairness {status.fairness_error:.1%}",
+        style="bold",
     )
-    return Group(Text(head, style="bold"), Text(), _cards(status, history), Text(), _clients(status, history))
+    if lost:
+        head = Text("no lock daemon answers; this is what the last one said", style="bold red")
+    return Group(head, Text(), _cards(status, history), Text(), _clients(status, history))
 
 
 def _cards(status: "Status", history: History) -> "RenderableType":

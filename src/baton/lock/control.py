@@ -235,9 +235,12 @@ class ControlClient:
     def follow(self, every_ms: int = 500) -> Generator[Status, None, None]:
         """Status again and again, until the caller closes it or the daemon goes."""
         with self._connect() as connection, connection.makefile("rb") as lines:
-            connection.sendall(msgspec.json.encode(Subscribe(every_ms)) + b"\n")
-            for line in lines:
-                yield _result(line, Status)
+            try:
+                connection.sendall(msgspec.json.encode(Subscribe(every_ms)) + b"\n")
+                while line := lines.readline():
+                    yield _result(line, Status)
+            except OSError as error:
+                raise unreachable(self._path, error) from error
 
     def _connect(self) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
