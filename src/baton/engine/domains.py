@@ -182,7 +182,7 @@ class Domains:
         What is left in the list has not been tried. True when it was enough. With `all_or_nothing` a task that finds no
         place ends it; a part that finds none never does, because the gang may have more parts than it needs.
         """
-        close_parts = any(parts.closeness is not None for parts in job.group.parts)
+        close_parts = job.group.close and any(parts.closeness is not None for parts in job.group.parts)
         while waiting:
             task = waiting.pop()
             if not close_parts or self.rule(job, task) is None:

@@ -1,6 +1,6 @@
 """The plugins of a configuration, made once and kept from session to session, arranged by hook and tier."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from baton.engine.configuration import FLAG_HOOKS, Configuration, PluginOption
@@ -64,6 +64,10 @@ class Framework:
         self._flat: dict[str, list[AnyPlugin]] = {
             hook: [plugin for tier in tiers for plugin in tier] for hook, tiers in self._tiers.items()
         }
+        self.calls: dict[str, list[Callable[..., Any]]] = {
+            hook: [getattr(plugin, hook) for plugin in plugins] for hook, plugins in self._flat.items()
+        }
+        """The methods of those in `flat`, looked up once: some are called for every job of every cycle."""
         self.card_exclusions: tuple[LabelSelector, ...] = tuple(
             rule for plugin in self.plugins for rule in getattr(plugin, "card_exclusions", ())
         )

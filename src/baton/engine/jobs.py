@@ -5,9 +5,9 @@ state as tasks change status, so that opening a session costs nothing per runnin
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from baton.engine.demands import Needs
 from baton.engine.objects import GroupKey, GroupPhase, NodeName, Pod, PodGroup, PodKey, Queue, QueueName
@@ -47,6 +47,28 @@ ASKS_NOTHING = FINISHED | {Status.GATED}
 """Counts in no share: it is over, or has not been let in yet."""
 STARTED = frozenset({GroupPhase.RUNNING, GroupPhase.UNKNOWN})
 """The phases of a job whose gang stands, or stood until it lost pods."""
+
+
+class Effect(NamedTuple):
+    """What one task's change of status adds to the counts and sums of its job: -1, 0 or 1 each."""
+
+    ready: int
+    valid: int
+    allocated: int
+    requested: int
+
+
+def _effect(before: Status, status: Status) -> Effect:
+    return Effect(
+        (status in READY) - (before in READY),
+        (status in VALID) - (before in VALID),
+        (status in CHARGED) - (before in CHARGED),
+        (before in ASKS_NOTHING) - (status in ASKS_NOTHING),
+    )
+
+
+EFFECTS = [[_effect(before, status) for status in Status] for before in Status]
+"""By the status before and after."""
 
 
 class Task:
@@ -127,12 +149,14 @@ class Job:
     def pipelined_count(self) -> int:
         return self.counts[Status.PIPELINED]
 
-    def recount(self, before: Status, status: Status) -> None:
+    def recount(self, before: Status, status: Status) -> Effect:
         """One task went from one status to another."""
+        effect = EFFECTS[before][status]
         self.counts[before] -= 1
         self.counts[status] += 1
-        self.ready += (status in READY) - (before in READY)
-        self.valid += (status in VALID) - (before in VALID)
+        self.ready += effect.ready
+        self.valid += effect.valid
+        return effect
 
     def gated(self) -> "Iterable[Task]":
         """Tasks with scheduling gates. Others are in the same status on their way in or out."""
@@ -157,13 +181,18 @@ class Job:
         minima = self.role_minima()
         return roles.total() < self.min_member or any(roles[role] < minimum for role, minimum in minima.items())
 
+    def asking(self) -> "list[Task]":
+        """The waiting tasks that ask for something; the others are best effort."""
+        waiting = self.pending.values()
+        return [task for task in waiting if not task.needs.best_effort] if self.best_effort_pending else [*waiting]
+
     def uniform_tasks(self) -> "list[Task] | None":
         """The waiting tasks that ask for something, if all of them ask for the same; None otherwise."""
-        tasks = [task for task in self.pending.values() if not task.needs.best_effort]
+        tasks = self.asking()
         if not tasks:
             return None
         needs = tasks[0].needs
-        return tasks if all(task.needs is needs for task in tasks) else None
+        return tasks if len(tasks) == 1 or all(task.needs is needs for task in tasks) else None
 
     def role_counts(self, statuses: frozenset[Status]) -> dict[str, int]:
         counts: dict[str, int] = {}
@@ -237,6 +266,10 @@ class Job:
 
     def is_pending_phase(self) -> bool:
         return self.phase is GroupPhase.PENDING
+
+    def lineage(self) -> "Sequence[QueueShare]":
+        """The queue and its ancestors, whose sums the job's are part of."""
+        return self.queue.lineage() if self.queue is not None else ()
 
     def widen(self, width: int) -> None:
         self.allocated = widened(self.allocated, width)

@@ -9,7 +9,7 @@ from baton.engine.card_choice import NOTHING, Assignment
 from baton.engine.cards import CardLedger
 from baton.engine.columns import FUTURE
 from baton.engine.demands import Needs
-from baton.engine.jobs import ASKS_NOTHING, CHARGED, HELD, ON_NODE, Job, QueueShare, Status, Task
+from baton.engine.jobs import HELD, ON_NODE, Job, QueueShare, Status, Task
 from baton.engine.nodes import NodeTable
 from baton.engine.objects import GroupKey, GroupPhase, PodKey, PodSpec, QueueName
 from baton.engine.resources import ResourceNames
@@ -17,6 +17,8 @@ from baton.engine.resources import ResourceNames
 Checkpoint = tuple[int, int]
 
 FORGET_FROM = 4096
+_PLANES = {status: slice(0, 2) for status in HELD} | {Status.RELEASING: slice(0, 1), Status.PIPELINED: slice(1, 2)}
+"""Which planes of a node's usage a task in this status counts on."""
 _IN_FLUX = (GroupPhase.PENDING, GroupPhase.INQUEUE, GroupPhase.UNKNOWN)
 
 
@@ -167,19 +169,18 @@ class Moves:
                 self._count_ports(task, from_row, -1)
             table.tasks[from_row].pop(task.key, None)
         if from_row >= 0:
-            if before in HELD:
-                table.used[:, :, from_row] -= request
-            elif before in ON_NODE:
-                table.used[0 if before is Status.RELEASING else 1, :, from_row] -= request
-                table.unsettled[from_row] -= 1
+            if before in ON_NODE:
+                usage = table.used[_PLANES[before], :, from_row]
+                usage -= request
+                if before not in HELD:
+                    table.unsettled[from_row] -= 1
             table.touch(from_row)
         task.status = status
         task.row = row
         if row >= 0:
-            if status in HELD:
-                table.used[:, :, row] += request
-            else:
-                table.used[0 if status is Status.RELEASING else 1, :, row] += request
+            usage = table.used[_PLANES[status], :, row]
+            usage += request
+            if status not in HELD:
                 table.unsettled[row] += 1
             if restaged:
                 self.placed.add(task)
@@ -194,8 +195,7 @@ class Moves:
             self._recount(job, task, before, status)
 
     def _recount(self, job: Job, task: Task, before: Status, status: Status) -> None:
-        ready = job.ready
-        job.recount(before, status)
+        effect = job.recount(before, status)
         if before is Status.PENDING:
             job.pending.pop(task.key, None)
             if task.needs.best_effort:
@@ -204,26 +204,19 @@ class Moves:
             job.pending[task.key] = task
             if task.needs.best_effort:
                 job.best_effort_pending += 1
-        if before is Status.PENDING or status is Status.PENDING or job.ready != ready:
+        if before is Status.PENDING or status is Status.PENDING or effect.ready:
             self.activate(job)
-        held_before, held = before in CHARGED, status in CHARGED
         charge = task.needs.charge
-        if held != held_before:
-            line = job.queue.lineage() if job.queue is not None else ()
-            if held:
-                job.allocated += charge
-                for queue in line:
-                    queue.allocated += charge
-            else:
-                job.allocated -= charge
-                for queue in line:
-                    queue.allocated -= charge
-        if (before in ASKS_NOTHING) != (status in ASKS_NOTHING):
-            line = job.queue.lineage() if job.queue is not None else ()
-            sign = -1 if status in ASKS_NOTHING else 1
-            job.requested += sign * charge
-            for queue in line:
-                queue.requested += sign * charge
+        if effect.allocated:
+            change = charge if effect.allocated > 0 else -charge
+            job.allocated += change
+            for queue in job.lineage():
+                queue.allocated += change
+        if effect.requested:
+            change = charge if effect.requested > 0 else -charge
+            job.requested += change
+            for queue in job.lineage():
+                queue.requested += change
 
     def _count_ports(self, task: Task, row: int, amount: int) -> None:
         ports = self.ports.setdefault(row, {})

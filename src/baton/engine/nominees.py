@@ -33,6 +33,8 @@ class Nominees:
     def hold(self) -> None:
         """Everybody who still waits takes the room on the nominated node, if it is there."""
         self._in_use = True
+        if not self._waiting:
+            return
         table = self._session.state.table
         for task in self._waiting:
             row = table.row_of.get(task.nominated) if task.nominated is not None else None
@@ -46,7 +48,7 @@ class Nominees:
 
     def make_way(self, job: Job) -> None:
         """Before the job is tried: its own nominated tasks and less important ones give their room back."""
-        for task, _ in list(self._held.values()):
+        for task, _ in list(self._held.values()) if self._held else ():
             if task.job is job or _priority(task) < job.priority:
                 self._release(task)
 

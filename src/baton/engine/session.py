@@ -12,7 +12,7 @@ Combination rules:
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,6 +64,7 @@ class Session:
     ) -> None:
         self.state = state
         self.framework = framework
+        self._calls = framework.calls
         self.now_s = now_s
         self.ports: Mapping[str, Any] = ports or {}
         """What plugins may ask outside, brought by the caller."""
@@ -96,6 +97,10 @@ class Session:
         self._world_filters = framework.flat("world_filters")
         self._world_scorers = framework.flat("world_scores")
         self._world_watchers = framework.flat("sees_world")
+        self._mind_blocked: list[Callable[[Job], bool]] = [
+            plugin.minds_blocked if overrides(plugin, "minds_blocked") else _always
+            for plugin in framework.flat("job_blocked")
+        ]
         self.keys_change = any(plugin.keys_change for plugin in framework.plugins)
         self._scopes = {plugin.scope for plugin in framework.plugins}
         self.nominees = Nominees(self)
@@ -107,45 +112,45 @@ class Session:
         return Statement(self)
 
     def queue_key(self, queue: QueueShare) -> OrderKey:
-        keys: list[Any] = [plugin.queue_key(queue) for plugin in self.framework.flat("queue_key")]
+        keys: list[Any] = [queue_key(queue) for queue_key in self._calls["queue_key"]]
         return (*keys, queue.queue.created_s, queue.name)
 
     def job_key(self, job: Job) -> OrderKey:
-        keys: list[Any] = [plugin.job_key(job) for plugin in self.framework.flat("job_key")]
-        return (*keys, job.created_s, job.group.uid, job.key)
+        keys: list[Any] = [job_key(job) for job_key in self._calls["job_key"]]
+        return (*keys, job.group.created_s, job.group.uid, job.key)
 
     def task_key(self, task: Task) -> OrderKey:
-        keys: list[Any] = [plugin.task_key(task) for plugin in self.framework.flat("task_key")]
+        keys: list[Any] = [task_key(task) for task_key in self._calls["task_key"]]
         if task.job is not None and task.job.group.parts:
             keys.append(task.job.part_of(task) or ())
         return (*keys, task.pod.index, task.pod.created_s, task.key)
 
     def job_valid(self, job: Job) -> str | None:
         """None, or the first plugin's reason against."""
-        for plugin in self.framework.flat("job_valid"):
-            reason = plugin.job_valid(job)
+        for job_valid in self._calls["job_valid"]:
+            reason: str | None = job_valid(job)
             if reason is not None:
                 return reason
         return None
 
     def may_start(self, job: Job) -> str | None:
-        for plugin in self.framework.flat("may_start"):
-            reason = plugin.may_start(job)
+        for may_start in self._calls["may_start"]:
+            reason: str | None = may_start(job)
             if reason is not None:
                 return reason
         return None
 
     def job_ready(self, job: Job) -> bool:
-        return all(plugin.job_ready(job) for plugin in self.framework.flat("job_ready"))
+        return _all_say_so(self._calls["job_ready"], job)
 
     def overused(self, queue: QueueShare) -> bool:
-        return any(plugin.overused(queue) for plugin in self.framework.flat("overused"))
+        return _one_says_so(self._calls["overused"], queue)
 
     def allocatable(self, queue: QueueShare, task: Task) -> bool:
-        return all(plugin.allocatable(queue, task) for plugin in self.framework.flat("allocatable"))
+        return _all_say_so(self._calls["allocatable"], queue, task)
 
     def preemptive(self, queue: QueueShare, task: Task) -> bool:
-        return all(plugin.preemptive(queue, task) for plugin in self.framework.flat("preemptive"))
+        return _all_say_so(self._calls["preemptive"], queue, task)
 
     def job_pipelined(self, job: Job) -> bool:
         return self._vote("job_pipelined", job)
@@ -168,8 +173,8 @@ class Session:
     def enqueue(self, job: Job) -> None:
         """Admit the job: its pods may be made and placed."""
         self.set_phase(job, GroupPhase.INQUEUE)
-        for plugin in self.framework.flat("job_enqueued"):
-            plugin.job_enqueued(job)
+        for job_enqueued in self._calls["job_enqueued"]:
+            job_enqueued(job)
 
     def set_phase(self, job: Job, phase: GroupPhase) -> None:
         if job.phase is not phase:
@@ -184,7 +189,7 @@ class Session:
         self._cache.refresh(signature, task, self)
         worldly = self._sees_world(task)
         within = self.domains.rows(task) if task.job is not None and task.job.group.close else None
-        if signature.score is not None and len(signature.score):
+        if len(signature.score):
             placement = self._best(task, signature, signature.score, worldly, within, later=False)
             if placement is not None:
                 return placement
@@ -198,7 +203,7 @@ class Session:
         """Scores where there will be room. A node that has room now is among them when pods elsewhere matter: what
         forbids it may be leaving."""
         table = self.state.table
-        if not worldly or signature.score is None or not table.unsettled[: table.count].any():
+        if not worldly or not table.unsettled[: table.count].any():
             return signature.later
         if signature.later is None or not len(signature.later):
             return signature.score.copy()
@@ -209,7 +214,7 @@ class Session:
     ) -> Placement | None:
         seen = scores if within is None and not worldly else self._seen(task, scores, within)
         while True:
-            row = int(seen.argmax())
+            row = signature.best() if seen is signature.score else int(seen.argmax())
             if seen[row] == NEVER:
                 return None
             assignment = None if later else self._cache.next_cards(signature, row)
@@ -220,6 +225,7 @@ class Session:
             # The arrays promised room that several containers together do not have.
             scores[row] = NEVER
             seen[row] = NEVER
+            signature.best_row = -1
 
     @contextlib.contextmanager
     def foreseen(self) -> Iterator[None]:
@@ -275,20 +281,17 @@ class Session:
         self.state.move(task, Status.FAILED)
 
     def job_started(self, job: Job) -> None:
-        for plugin in self.framework.flat("job_started"):
-            plugin.job_started(job)
+        for job_started in self._calls["job_started"]:
+            job_started(job)
 
     def job_blocked(self, job: Job, cause: Cause, stuck: Task | None) -> None:
         self.blocked[job.key] = (cause, stuck)
-        for plugin in self.framework.flat("job_blocked"):
-            plugin.job_blocked(job, stuck)
+        for job_blocked in self._calls["job_blocked"]:
+            job_blocked(job, stuck)
 
     def minds_blocked(self, job: Job) -> bool:
         """Whether a plugin must hear of it when this job is blocked."""
-        return any(
-            not overrides(plugin, "minds_blocked") or plugin.minds_blocked(job)
-            for plugin in self.framework.flat("job_blocked")
-        )
+        return _one_says_so(self._mind_blocked, job)
 
     def evictable(self) -> "dict[QueueName, dict[int, list[Task]]]":
         """Who could be evicted as the session began, by queue and row; nobody becomes evictable in a session."""
@@ -438,7 +441,7 @@ class Session:
     def _sees_world(self, task: Task) -> bool:
         if task.needs.worldly or self.state.placed.concerns(task):
             return True
-        return any(plugin.sees_world(task) for plugin in self._world_watchers)
+        return _one_says_so(self._calls["sees_world"], task)
 
     def _seen(self, task: Task, scores: Floats, within: Rows | None) -> Floats:
         """The scores in the light of pods elsewhere, and only of the rows where the task may be."""
@@ -491,3 +494,21 @@ class Session:
             if asked and chosen:
                 return chosen
         return []
+
+
+def _all_say_so(calls: Sequence[Callable[..., bool]], *asked: object) -> bool:
+    for call in calls:  # noqa: SIM110  # asked for every job, and a generator costs more than most answers
+        if not call(*asked):
+            return False
+    return True
+
+
+def _one_says_so(calls: Sequence[Callable[..., bool]], *asked: object) -> bool:
+    for call in calls:  # noqa: SIM110
+        if call(*asked):
+            return True
+    return False
+
+
+def _always(_: Job) -> bool:
+    return True

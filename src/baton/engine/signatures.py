@@ -25,6 +25,7 @@ from baton.engine.state import ClusterState
 
 TRAJECTORY_STEPS = 16
 ROWS_AHEAD = 8
+MOST_ROWS_AHEAD = 64
 FULL_BATCH_FRACTION = 4
 CACHE_BYTES = 256 * 1024 * 1024
 NEVER = -np.inf
@@ -62,12 +63,14 @@ class Signature:
 
     __slots__ = (
         "ahead_row",
+        "best_row",
         "cursor",
         "epoch",
         "last_row",
         "later",
         "nowhere",
         "plain",
+        "rows",
         "score",
         "steps",
         "trajectories",
@@ -80,12 +83,22 @@ class Signature:
         self.cursor = 0
         self.score: Floats = np.empty(0)
         self.later: Floats | None = None
+        self.best_row = -1
+        """The first row of those with the highest score, or -1 for not known."""
         self.last_row = -1
         self.ahead_row = -1
         self.steps = 4
+        self.rows = ROWS_AHEAD
+        """How many rows the next look ahead takes in."""
         self.trajectories: dict[int, tuple[Trajectory, int]] = {}
         self.nowhere = (-1, -1, False)
         """Epoch and position in the log of changes, and whether no node would take the task then, now or later."""
+
+    def best(self) -> int:
+        """The first row of those with the highest score."""
+        if self.best_row < 0:
+            self.best_row = int(self.score.argmax())
+        return self.best_row
 
     def is_nowhere(self) -> bool:
         """Whether no node would take the task, now or once evicted pods are gone; known until a node changes."""
@@ -134,10 +147,10 @@ class SignatureCache:
     def refresh(self, signature: Signature, task: Task, judge: Judge) -> None:
         """Catch up with the rows that changed since the last use."""
         table = self._state.table
-        changes = table.changes
         if signature.epoch != table.epoch:
             self._start_over(signature, task, judge)
             return
+        changes = table.changes
         behind = len(changes) - signature.cursor
         if behind == 0:
             return
@@ -165,14 +178,19 @@ class SignatureCache:
         if known is None:
             return
         trajectory, at = known
+        tokens, scores, _ = trajectory
         following = at + 1
-        if following >= len(trajectory.scores) or signature.cursor != len(table.changes) - 1:
+        changes = len(table.changes)
+        if following >= len(scores) or signature.cursor != changes - 1:
             del signature.trajectories[row]
             return
-        table.token[row] = trajectory.tokens[following]
-        signature.cursor = len(table.changes)
-        signature.score[row] = trajectory.scores[following]
-        if following + 1 < len(trajectory.scores):
+        table.token[row] = tokens[following]
+        signature.cursor = changes
+        signature.score[row] = scores[following]
+        if scores[following] < scores[at] or signature.best_row != row:
+            # Else the best row has become better, and is the best one still.
+            signature.best_row = -1
+        if following + 1 < len(scores):
             signature.trajectories[row] = (trajectory, following)
         else:
             # The last state is known by score only; what lies behind it is looked at when it is used.
@@ -210,6 +228,7 @@ class SignatureCache:
         elif signature.later is not None:
             signature.later[target] = NEVER
         signature.score[target] = fresh
+        signature.best_row = -1
 
     def _look_ahead(self, signature: Signature, task: Task, row: int, judge: Judge) -> None:
         """Score the row as it is and as it will be after each of the next placements, and rows like it with it.
@@ -223,7 +242,10 @@ class SignatureCache:
             signature.steps = max(signature.steps // 2, 1)
         else:
             signature.steps = min(signature.steps * 2, TRAJECTORY_STEPS)
+        # A batch that was used up is followed by a larger one.
+        signature.rows = ROWS_AHEAD if signature.trajectories else min(2 * signature.rows, MOST_ROWS_AHEAD)
         signature.ahead_row = row
+        signature.best_row = -1
         rows = [row, *self._next_in_order(signature, row)]
         found: list[list[Assignment]] = []
         usages: list[Array] = []
@@ -263,6 +285,6 @@ class SignatureCache:
         score[row] = own
         if best == NEVER:
             return []
-        first: list[int] = np.flatnonzero(score == best)[: ROWS_AHEAD - 1].tolist()
+        first: list[int] = np.flatnonzero(score == best)[: signature.rows - 1].tolist()
         unsettled = self._state.table.unsettled
         return [item for item in first if item not in signature.trajectories and not unsettled[item]]

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class Statement:
     """Operations of one attempt. `checkpoint` and `rollback` bracket a part of it."""
 
+    __slots__ = ("_mark", "_session", "_state", "allocated", "evicted", "pipelined")
+
     def __init__(self, session: "Session") -> None:
         self._session = session
         self._state = session.state

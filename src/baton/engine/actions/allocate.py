@@ -16,7 +16,6 @@ from baton.engine.domains import DONE, PROMISED, Rank
 from baton.engine.jobs import Job, QueueShare, Status, Task
 from baton.engine.objects import GroupPhase, QueueState
 from baton.engine.session import Session
-from baton.engine.statement import Statement
 from baton.engine.verdicts import Cause
 
 STRICT = "fifo"
@@ -38,9 +37,9 @@ class _Lane:
         """The job's tasks in reverse order, sorted once per session."""
         tasks = self._waiting.get(job.key)
         if tasks is None:
-            tasks = [task for task in job.pending.values() if not task.needs.best_effort]
-            tasks.sort(key=self._session.task_key, reverse=True)
-            self._waiting[job.key] = tasks
+            tasks = self._waiting[job.key] = job.asking()
+            if len(tasks) > 1:
+                tasks.sort(key=self._session.task_key, reverse=True)
         return tasks
 
     def hold_back(self) -> None:
@@ -74,6 +73,28 @@ class _Lane:
 
     def __len__(self) -> int:
         return len(self._heap)
+
+
+class _Order:
+    """The queues with jobs that wait, the first by its share as it is now."""
+
+    def __init__(self, session: Session, lanes: dict[str, _Lane]) -> None:
+        self._session = session
+        self._lanes = lanes
+        self._heap = [(session.queue_key(lane.queue), name) for name, lane in lanes.items() if lane]
+        heapq.heapify(self._heap)
+
+    def next(self, last: _Lane | None) -> _Lane | None:
+        """Whose turn it is after the last one, which gave its key away; alone it needs none."""
+        if not last:
+            return self._lanes[heapq.heappop(self._heap)[1]] if self._heap else None
+        if not self._heap:
+            return last
+        return self._lanes[heapq.heappushpop(self._heap, (self._session.queue_key(last.queue), last.queue.name))[1]]
+
+    def leads(self, lane: _Lane) -> bool:
+        """Whether this lane, whose turn it is, is still before all others."""
+        return not self._heap or self._session.queue_key(lane.queue) <= self._heap[0][0]
 
 
 class _Newcomers:
@@ -162,35 +183,29 @@ def allocate(session: Session) -> None:
         assert job.queue is not None
         if newcomers.hold_back(job) or unfit.pass_over(job, job.queue) or _had_turn(session, job, job.queue):
             continue
-        lane = lanes.get(job.queue.name)
-        if lane is None:
-            lane = lanes[job.queue.name] = _Lane(session, job.queue)
+        if job.queue.name not in lanes:
+            lanes[job.queue.name] = _Lane(session, job.queue)
         if job.ready and not session.job_ready(job):
             in_parts.append(job)
         else:
-            lane.add(job)
+            lanes[job.queue.name].add(job)
     session.nominees.hold()
     for job in sorted(in_parts, key=session.job_key):
         if _turn(session, lanes[job.group.queue], job, newcomers):
             lanes[job.group.queue].add(job)
-    order = [(session.queue_key(lane.queue), name) for name, lane in lanes.items() if lane]
-    heapq.heapify(order)
-    while order and not session.turns.time_is_up():
-        _, name = heapq.heappop(order)
-        lane = lanes[name]
+    order = _Order(session, lanes)
+    lane = order.next(None)
+    while lane is not None and not session.turns.time_is_up():
         if session.overused(lane.queue):
             lane.overused()
-            continue
-        job = lane.pop()
-        while True:
+        else:
+            job = lane.pop()
             again = _turn(session, lane, job, newcomers)
-            ahead = again and lane.leads(job) and (not order or session.queue_key(lane.queue) <= order[0][0])
-            if not ahead or session.overused(lane.queue):
-                break
-        if again:
-            lane.add(job)
-        if lane:
-            heapq.heappush(order, (session.queue_key(lane.queue), name))
+            while again and lane.leads(job) and order.leads(lane) and not session.overused(lane.queue):
+                again = _turn(session, lane, job, newcomers)
+            if again:
+                lane.add(job)
+        lane = order.next(lane)
 
 
 def _turn(session: Session, lane: _Lane, job: Job, newcomers: _Newcomers) -> bool:
@@ -233,28 +248,57 @@ def _not_now(session: Session, job: Job) -> Cause | None:
 
 
 class _Try:
-    """One way to place a job's waiting tasks, the next one last, up to a ready gang; what was tried is taken off."""
+    """A job's turn: its waiting tasks, the next one last, up to a ready gang; what was tried is taken off."""
 
-    def __init__(
-        self, session: Session, queue: QueueShare, job: Job, waiting: list[Task], statement: Statement
-    ) -> None:
+    __slots__ = (
+        "_job",
+        "_queue",
+        "_refused",
+        "_session",
+        "_tasks",
+        "cause",
+        "farthest",
+        "ready",
+        "statement",
+        "stuck",
+        "waiting",
+    )
+
+    def __init__(self, session: Session, queue: QueueShare, job: Job, tasks: list[Task]) -> None:
         self._session = session
         self._queue = queue
         self._job = job
-        self._statement = statement
-        self._refused: set[int] = set()
-        self._repeats = any(parts.closeness is not None for parts in job.group.parts)
-        """Members of a part are tried in one hyper node after another: where one was refused, the next may do."""
-        self.waiting = waiting
+        self._tasks = self.waiting = tasks
+        self._refused: set[int] | None = set()
+        """Kinds of tasks that found no place; None where a kind is tried again."""
+        self.statement = session.statement()
         self.stuck: Task | None = None
         self.cause = Cause.NODES
         self.ready = False
+        self.farthest = 0
+        """How many tasks found a place before one did not."""
 
     def run(self) -> Rank | None:
-        session, job, statement = self._session, self._job, self._statement
+        if self._job.group.close:
+            return self._session.domains.attempt(self._job, self.statement, self._afresh)
+        return self._once()
+
+    def _afresh(self) -> Rank | None:
+        """All of it once more, in another hyper node. Members of a part are tried in one after another: where one was
+        refused, the next may do."""
+        self.waiting = self._tasks.copy()
+        self._refused = None if any(parts.closeness is not None for parts in self._job.group.parts) else set()
+        self.stuck, self.cause = None, Cause.NODES
+        return self._once()
+
+    def _once(self) -> Rank | None:
+        session, job, statement = self._session, self._job, self.statement
         self.ready = session.domains.fill(job, self.waiting, statement, self._place, self._enough)
+        if self.ready:
+            return DONE
         placed = [task for task, _, _ in statement.allocated]
-        if self.ready or (placed and self._enough(placed)):
+        self.farthest = max(self.farthest, len(placed) + len(statement.pipelined))
+        if placed and self._enough(placed):
             return DONE
         return PROMISED if session.job_pipelined(job) and (statement.pipelined or placed) else None
 
@@ -262,7 +306,7 @@ class _Try:
         return self._session.job_ready(self._job) and (not self._job.group.parts or self._job.parts_whole(tasks))
 
     def _place(self, task: Task) -> bool:
-        if task.needs.number in self._refused or task.status is not Status.PENDING:
+        if task.status is not Status.PENDING or (self._refused and task.needs.number in self._refused):
             return False
         placement = None
         if not self._session.allocatable(self._queue, task):
@@ -271,10 +315,10 @@ class _Try:
             placement = self._session.find(task)
         if placement is None:
             self.stuck = self.stuck or task
-            if not self._repeats:
+            if self._refused is not None:
                 self._refused.add(task.needs.number)
             return False
-        self._statement.place(task, placement)
+        self.statement.place(task, placement)
         return True
 
 
@@ -283,29 +327,19 @@ def _allocate_job(session: Session, queue: QueueShare, job: Job, waiting: list[T
 
     `waiting` has the job's tasks, the next one last; what was tried is taken off.
     """
-    statement = session.statement()
-    attempt = _Try(session, queue, job, waiting, statement)
-    farthest = 0
-
-    def place() -> Rank | None:
-        nonlocal attempt, farthest
-        attempt = _Try(session, queue, job, waiting.copy() if job.group.close else waiting, statement)
-        rank = attempt.run()
-        farthest = max(farthest, len(statement.allocated) + len(statement.pipelined))
-        return rank
-
-    rank = session.domains.attempt(job, statement, place)
+    attempt = _Try(session, queue, job, waiting)
+    rank = attempt.run()
     if rank is None:
-        session.placeable[job.key] = farthest
-        statement.discard()
+        session.placeable[job.key] = attempt.farthest
+        attempt.statement.discard()
         session.job_blocked(job, attempt.cause, attempt.stuck)
         return False
     if rank == DONE:
-        statement.commit()
+        attempt.statement.commit()
         session.job_started(job)
         session.blocked.pop(job.key, None)
     else:
-        statement.keep_promises()
+        attempt.statement.keep_promises()
         session.blocked[job.key] = (Cause.PIPELINED, attempt.stuck)
     if attempt.stuck is not None:
         session.blocked[job.key] = (attempt.cause, attempt.stuck)
