@@ -301,6 +301,7 @@ CASES: tuple[Case, ...] = (
     Case("cron-zone-local", cron_job(timeZone="Local")),
     Case("cron-zone", cron_job(timeZone="Europe/Atlantis")),
     Case("cron-name", cron_job(name="n" * 53)),
+    Case("hypernode-members", {**hyper_node(), "spec": {"tier": 1}}),
     Case("hypernode-pattern", hyper_node(member(regexMatch={"pattern": "rack-[1"}))),
     Case("hypernode-pattern", hyper_node(member(regexMatch={"pattern": "[[:alpha:]]"})), name="other-dialect"),
     Case("hypernode-labels", hyper_node(member("HyperNode", labelMatch={"matchLabels": {"rack": "1"}}))),

@@ -6,6 +6,10 @@ from typing import Any
 from baton.engine.hypernodes import compiled
 from baton.jobs.admission.findings import Field, Findings, Rule
 
+NO_MEMBERS = Rule(
+    "hypernode-members",
+    "{field} is {value}: member must have at least one member; name nodes or hyper nodes of a lower tier",
+)
 MEMBER_PATTERN = Rule(
     "hypernode-pattern",
     "{field} is {value}: member regexMatch pattern is invalid: {reason}; as in ^rack-1-node-.*",
@@ -21,6 +25,8 @@ def check_hyper_node(hyper_node: Mapping[str, Any], findings: Findings) -> None:
     root = Field("", hyper_node)
     spec = root["spec"]
     spec.mapping(findings)
+    if not spec["members"]:
+        findings.add(NO_MEMBERS, spec["members"])
     for member in spec["members"].items(findings):
         member.mapping(findings)
         selector = member["selector"]
