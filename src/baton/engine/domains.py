@@ -166,6 +166,16 @@ class Domains:
             self.tried[job.key] = self._tried(search)
         return None
 
+    def could_hold(self, job: Job) -> list[Rows] | None:
+        """The rows of each domain that would take a job of a hard rule whole if others left; None for a job without."""
+        closeness = job.group.closeness
+        if closeness is None or not closeness.hard:
+            return None
+        search = self._search(job, closeness, None, None, list(job.pending.values()))
+        return [
+            rows for tier in self._forest.up_to(closeness) for rows in self._options(tier, search, None, evicting=True)
+        ]
+
     def fill(
         self,
         job: Job,

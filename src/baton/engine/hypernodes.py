@@ -6,16 +6,16 @@ the same or a higher tier is left out (which rules out cycles), unknown members 
 overlap are taken as they are. What was left out, or is doubtful, is in `problems`, a sentence for each hyper node.
 
 Rows are worked out when a session opens, if hyper nodes, nodes or labels that matter have changed. A pattern is matched
-with a node's name once.
+with a node's name once, and by RE2: it is the dialect that Go programs have such patterns in, and its time grows with
+the length of the name, whatever the pattern; with Python's own, one pattern could stop the scheduler.
 """
 
 import functools
-import re
-import warnings
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import re2
 
 from baton.engine.columns import Array, Bools, Rows
 from baton.engine.nodes import NodeTable
@@ -62,14 +62,15 @@ class Tier:
         return result
 
 
-def compiled(pattern: str) -> re.Pattern[str]:
-    """The expression, or a ValueError that says what is wrong with it; what would mean something else is wrong, too."""
+def compiled(pattern: str) -> Any:
+    """The expression, or a ValueError that says what is wrong with it."""
+    options = re2.Options()
+    options.log_errors = False
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", FutureWarning)
-            return re.compile(pattern)
-    except (re.error, FutureWarning, OverflowError, RecursionError) as error:
-        raise ValueError(str(error)) from None
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        [reason] = error.args
+        raise ValueError(reason.decode()) from None
 
 
 class _Pattern:
@@ -79,7 +80,7 @@ class _Pattern:
         self.problem = ""
         self._known: set[str] = set()
         self._hits: set[str] = set()
-        self._expression: re.Pattern[str] | None = None
+        self._expression: Any = None
         try:
             self._expression = compiled(text)
         except ValueError as error:

@@ -232,6 +232,14 @@ def test_members_by_pattern_and_by_labels() -> None:
     assert [cluster.engine.state.table.name(int(row)) for row in rows] == ["m1", "n0", "n1"]
 
 
+def test_no_pattern_takes_long() -> None:
+    """It would take hours by backtracking."""
+    cluster = tree([], hyper_nodes=[HyperNode(name="a", tier=1, members=(HyperNodeMember(pattern="^(a+)+$"),))])
+    cluster.apply(NodeChanged(node("a" * 60 + "b")), NodeChanged(node("a" * 60)))
+    cluster.run()
+    assert cluster.engine.state.forest.counts == {"a": 1}
+
+
 def test_what_is_wrong_with_hyper_nodes_is_told_and_stops_nothing() -> None:
     wrong = [
         hyper("a", 2, "b", "lost"),
@@ -266,3 +274,16 @@ def test_the_room_of_a_gang_that_ends_is_used_again() -> None:
     assert set(placed) == {"first-0", "first-1"}
     cluster.apply(*(PodRemoved(PodKey(f"team/{name}")) for name in placed))
     assert set(cluster.run().placed) == {"second-0", "second-1"}
+
+
+def test_a_blocked_gang_reserves_in_the_hyper_node_that_has_room_for_all_of_it_soonest() -> None:
+    """Two nodes would be free at 100 s, but not of one hyper node; n2 and n3 are at 500 s."""
+    conf = CONF.replace("[{name: priority}", "[{name: easy-backfill}, {name: priority}")
+    ends_s = {"n0": 100, "n1": 900, "n2": 500, "n3": 400, "n4": 100, "n5": 900, "n6": 900, "n7": 900}
+    busy = [
+        job(f"on-{on}", what=spec(cpu=6), on=[on], expected_duration_s=float(end_s), pod_options={"started_s": 0.0})
+        for on, end_s in ends_s.items()
+    ]
+    small = [job(f"small{at}", what=spec(cpu=2), created_s=2.0 + at) for at in range(8)]
+    cluster = tree([*busy, close(cpu=8, created_s=1.0), *small], conf=conf)
+    assert sorted(cluster.run(10.0).placed.values()) == ["n0", "n1", "n4", "n5", "n6", "n7"]

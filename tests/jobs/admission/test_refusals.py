@@ -137,7 +137,7 @@ GOOD = (
     job_flow({"name": "a"}, {"name": "a"}),
     job_flow(),
     hyper_node(member(exactMatch={"name": "node-1"}), member(labelMatch={"matchLabels": {"rack": "1"}})),
-    hyper_node(member("HyperNode", regexMatch={"pattern": "^rack-2.*"})),
+    hyper_node(member("HyperNode", regexMatch={"pattern": "^rack-2.*"}), member(regexMatch={"pattern": "[[:alpha:]]"})),
 )
 
 

@@ -4,7 +4,8 @@ When a job is blocked, and no reservation exists yet in this session, the nodes 
 the expected ends of what runs there, are set aside, and the time when the last of them is free is the shadow time. A
 later job may use a reserved node only if it is expected to end before that, or if the reserved room is there at that
 time all the same. So a big gang waits for a bounded time, and small jobs fill the holes in front of it. Reservations
-are for concrete nodes, because eight free cards on eight nodes are no home for a pod of eight cards.
+are for concrete nodes, because eight free cards on eight nodes are no home for a pod of eight cards. For a gang that
+must be close they are of one hyper node that it may use, the one that has room for all of it soonest.
 
 Expectations are wrong, mostly too short. A task that has outlived its own is expected to run as long again. Such
 guesses may go on being wrong, with the shadow time running ahead of the job; so once a job has waited for `firm-after`,
@@ -14,6 +15,7 @@ whatever the order of jobs and however bad the guesses.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -30,6 +32,8 @@ FREE_NOW = float("-inf")
 """Before every expected end, also before those that have passed."""
 ROWS_TO_SPARE = 16
 """Nodes beyond those needed that are looked at closely, by a rough guess of which are free soonest."""
+DOMAINS_COMPARED = 8
+"""Hyper nodes that are compared closely, by the same guess."""
 
 
 class EasyBackfillArguments(msgspec.Struct, frozen=True):
@@ -70,7 +74,9 @@ class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
         return (job.key != self._eldest,)
 
     def job_blocked(self, job: Job, stuck: Task | None) -> None:
-        """The allocate action could not place the job."""
+        """The allocate action could not place the job; where no hyper node came into question, it tried none of it."""
+        if stuck is None and job.group.close:
+            stuck = min(job.asking(), key=self._session.task_key, default=None)
         if (
             self.reservation is None
             and stuck is not None
@@ -143,8 +149,19 @@ class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
         for check in session.checks(stuck, whole):
             if not check.resolvable:
                 usable &= check.ok
-        rows = np.flatnonzero(usable).tolist()
         self._firm = session.now_s - job.created_s >= self.arguments.firm_after_s
+        domains = session.domains.could_hold(job)
+        if domains is None:
+            return self._reserve_among(job, stuck, np.flatnonzero(usable).tolist(), missing)
+        usable_rows: list[list[int]] = [rows[usable[rows]].tolist() for rows in domains]
+        rough_s = {row: self._roughly_free_s(stuck, row) for row in {row for rows in usable_rows for row in rows}}
+        soonest = sorted(
+            filter(None, usable_rows), key=lambda rows: sorted(map(rough_s.__getitem__, rows))[:missing][-1]
+        )
+        possible = filter(None, (self._reserve_among(job, stuck, rows, missing) for rows in soonest))
+        return min(islice(possible, DOMAINS_COMPARED), key=lambda found: found.shadow_s, default=None)
+
+    def _reserve_among(self, job: Job, stuck: Task, rows: list[int], missing: int) -> Reservation | None:
         if len(rows) > missing + ROWS_TO_SPARE:
             rows = sorted(rows, key=lambda row: (self._roughly_free_s(stuck, row), row))[: missing + ROWS_TO_SPARE]
         openings = [(at_s, row) for row in rows for at_s in self._openings(stuck, row, missing)]
