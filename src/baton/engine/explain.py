@@ -16,6 +16,7 @@ from baton.engine.domains import DONE, Rank, Tried
 from baton.engine.jobs import Job, Task
 from baton.engine.nodes import NodeView
 from baton.engine.objects import CardKind, GroupPhase, QueueState
+from baton.engine.plugin import Lack, Vote
 from baton.engine.resources import CPU, MEMORY
 from baton.engine.room import fitting_cards
 from baton.engine.session import Session
@@ -94,6 +95,7 @@ class Explainer:
             cause = self.cause(job)
         task = stuck or min(job.pending.values(), key=session.task_key, default=None)
         nodes = self._nodes(task) if task is not None and cause in (Cause.NODES, Cause.GANG, Cause.PIPELINED) else None
+        lacks = self._lacks(job) if cause is Cause.NOT_ADMITTED else []
         placeable = session.placeable.get(job.key, 0)
         if cause is Cause.NODES and job.min_member > 1:
             cause = Cause.GANG
@@ -102,15 +104,22 @@ class Explainer:
             cause=cause,
             pod=task.key if task is not None else None,
             queue=job.group.queue,
-            detail=self._detail(job, cause, task, nodes),
+            detail=_not_admitted(lacks) if lacks else self._detail(job, cause, task, nodes),
             min_member=job.min_member,
             ready=job.ready_count(),
             placeable=placeable,
             nodes=session.state.table.count,
             reasons=nodes.reasons if nodes else (),
             nearest=nodes.nearest if nodes else (),
-            would_help=self._remedies(job, cause, nodes),
+            would_help=_make_room(lacks) if lacks else self._remedies(job, cause, nodes),
         )
+
+    def _lacks(self, job: Job) -> list[Lack]:
+        """What the first plugin that keeps the job out has too little of."""
+        for plugin in self._session.framework.flat("job_enqueueable"):
+            if plugin.job_enqueueable(job) is Vote.REJECT:
+                return list(plugin.lacks(job))
+        return []
 
     def cause(self, job: Job) -> Cause:
         """The first gate that the job does not pass, when no action has said so."""
@@ -271,6 +280,26 @@ class Explainer:
         if nodes is not None and cause in (Cause.NODES, Cause.GANG):
             return nodes.would_help
         return tuple(text.format(queue=job.group.queue) for text in _REMEDIES.get(cause, ()))
+
+
+def _not_admitted(lacks: list[Lack]) -> str:
+    words = [
+        f"its minimum is {_in_words(lack, lack.wanted)} of {lack.resource}, and {lack.where} has"
+        f" {_in_words(lack, lack.left)} of {_in_words(lack, lack.most)} left"
+        for lack in lacks[:NEAREST_SHOWN]
+    ]
+    return f"the job is not admitted: {'; '.join(words)}"
+
+
+def _make_room(lacks: list[Lack]) -> tuple[str, ...]:
+    """Waiting only helps where there would be enough without the others."""
+    too_small = [lack for lack in lacks if lack.wanted > lack.most]
+    more = f"more {too_small[0].resource} for {too_small[0].where.partition(',')[0]}" if too_small else ""
+    return "lower the job's minimum", more or "wait until running jobs end"
+
+
+def _in_words(lack: Lack, amount: int) -> str:
+    return _amount({"cpu": CPU, "memory": MEMORY}.get(lack.resource, -1), amount)
 
 
 def _network(tried: Tried, job: Job) -> str:

@@ -59,6 +59,18 @@ A = TypeVar("A", bound=msgspec.Struct)
 OrderKey = tuple[float | int | str, ...]
 
 
+class Lack(NamedTuple):
+    """One resource of a job's minimum that somebody has too little of."""
+
+    where: str
+    """As in `queue research`."""
+    resource: str
+    wanted: int
+    left: int
+    most: int
+    """What there would be with nobody else there."""
+
+
 class Plugin(Generic[A]):
     """Base of all plugins. A hook that is not overridden does not take part.
 
@@ -133,6 +145,10 @@ class Plugin(Generic[A]):
 
     def job_enqueueable(self, job: Job) -> Vote:
         raise NotImplementedError
+
+    def lacks(self, job: Job) -> Iterable[Lack]:
+        """For the explanation: what there is too little of where `job_enqueueable` rejects the job."""
+        return ()
 
     def job_enqueued(self, job: Job) -> None:
         """The job was admitted; count it."""

@@ -1,6 +1,6 @@
 """Arithmetic that the queue plugins have in common: shares, limits, and what admitted jobs will still take."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -8,6 +8,7 @@ import numpy.typing as npt
 from baton.engine.columns import Floats
 from baton.engine.jobs import STARTED, Job, QueueShare, Task
 from baton.engine.objects import GroupPhase, QueueName
+from baton.engine.plugin import Lack
 from baton.engine.resources import PODS, ResourceNames, Vector
 from baton.engine.state import ClusterState
 
@@ -62,6 +63,12 @@ def guaranteed_left(allocated: Vector, victim: Task, guarantee: Vector) -> bool:
 def min_resources(job: Job, resources: ResourceNames) -> Vector:
     amounts = job.group.min_resources
     return resources.vector(amounts) if amounts is not None else resources.zeros()
+
+
+def lacks(where: str, wanted: Vector, left: Vector, most: Vector, resources: ResourceNames) -> Iterator[Lack]:
+    """The resources of which more is wanted than is left."""
+    for place in np.flatnonzero((wanted > 0) & (wanted > left)):
+        yield Lack(where, resources.names[place], int(wanted[place]), max(int(left[place]), 0), int(most[place]))
 
 
 class InqueueSums:

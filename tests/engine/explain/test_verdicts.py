@@ -2,7 +2,7 @@
 
 import pytest
 
-from baton.engine.objects import CardRules, GroupKey, PodKey, Taint
+from baton.engine.objects import CardRules, GroupKey, GroupPhase, PodKey, Quota, Taint
 from baton.engine.verdicts import Cause
 from baton.errors import BatonError
 from tests.engine.clusters import Cluster, gang, job, node, pod, queue, running, slot, spec, vgpu, whole
@@ -119,3 +119,46 @@ def test_everybody_who_waits_has_a_verdict() -> None:
     started = {name.split("-")[0] for name in outcome.placed}
     assert started | set(outcome.verdicts) == {f"g{i}" for i in range(5)}
     assert started & set(outcome.verdicts) == set()
+
+
+ADMITTING = """
+actions: "enqueue, allocate"
+tiers:
+- plugins: [{name: gang}, {name: %s}, {name: predicates}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("plugin", "said"),
+    [
+        ("overcommit", "its minimum is 20000m of cpu, and the cluster, counted 1.2 times, has 9000m of 12000m left"),
+        ("proportion", "its minimum is 20000m of cpu, and queue small has 5000m of 8000m left"),
+        ("capacity", "its minimum is 20000m of cpu, and queue small has 5000m of 8000m left"),
+        ("resourcequota", "its minimum is 20000m of cpu, and quota most has 1000m of 4000m left"),
+    ],
+)
+def test_a_job_that_is_not_admitted_says_what_there_is_too_little_of(plugin: str, said: str) -> None:
+    cluster = Cluster(
+        nodes=[node("a", cpu=10)],
+        queues=[queue("default"), queue("small", capability={"cpu": 8000})],
+        quotas=[Quota(namespace="team", name="most", hard=(("requests.cpu", 4000),), used=(("requests.cpu", 3000),))],
+        jobs=[
+            job("runs", queue="small", on=["a"], what=spec(cpu=3), phase=GroupPhase.RUNNING),
+            job("big", queue="small", pods=0, phase=GroupPhase.PENDING, min_resources=(("cpu", 20_000),)),
+        ],
+        conf=ADMITTING % plugin,
+    )
+    told = cluster.run().verdicts["big"]
+    assert told.cause is Cause.NOT_ADMITTED
+    assert f"the job is not admitted: {said}." in told.paragraph()
+    assert told.would_help[0] == "lower the job's minimum"
+    assert told.would_help[1].startswith("more cpu for "), "waiting would not help"
+    assert cluster.engine.explain(GroupKey("team/big"), 0.0).detail == told.detail
+
+
+def test_a_job_that_will_be_admitted_may_wait() -> None:
+    least = (("cpu", 10_000),)
+    jobs = [job("runs", on=["a"], what=spec(cpu=3), phase=GroupPhase.RUNNING)]
+    jobs.append(job("big", pods=0, phase=GroupPhase.PENDING, min_resources=least))
+    told = Cluster(nodes=[node("a", cpu=10)], jobs=jobs, conf=ADMITTING % "overcommit").run().verdicts["big"]
+    assert told.would_help == ("lower the job's minimum", "wait until running jobs end")

@@ -5,7 +5,7 @@ leaf queues only, and a queue without a capability inherits its parent's. A queu
 may use what is free and always comes last.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -13,10 +13,10 @@ import numpy as np
 from baton.engine.columns import Rows
 from baton.engine.jobs import Job, QueueShare, Task
 from baton.engine.objects import QueueName
-from baton.engine.plugin import OrderKey, Plugin, Vote
+from baton.engine.plugin import Lack, OrderKey, Plugin, Vote
 from baton.engine.resources import PODS, Vector
 from baton.engine.session import Session
-from baton.engine.shares import InqueueSums, guaranteed_left, min_resources, real_capability
+from baton.engine.shares import InqueueSums, guaranteed_left, lacks, min_resources, real_capability
 
 
 class CapacityArguments(msgspec.Struct, frozen=True):
@@ -99,6 +99,14 @@ class CapacityPlugin(Plugin[CapacityArguments]):
             if not np.all(after[asked] <= self._capability[queue.name][asked]):
                 return Vote.REJECT
         return Vote.PERMIT
+
+    def lacks(self, job: Job) -> Iterable[Lack]:
+        wanted = np.where(self._total > 0, min_resources(job, self._resources), 0)
+        line = [] if job.queue is None else job.queue.lineage() if self.hierarchy else [job.queue]
+        for queue in line:
+            most, held = self._capability[queue.name], queue.allocated + self._inqueue.of(queue.name)
+            left = most - held + self._inqueue.elastic(queue)
+            yield from lacks(f"queue {queue.name}", wanted, left, most, self._resources)
 
     def job_enqueued(self, job: Job) -> None:
         self._inqueue.add(job)

@@ -1,14 +1,14 @@
 """Admit somewhat more than fits: jobs are admitted while their minima stay within the cluster times a factor."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 import numpy as np
 
 from baton.engine.jobs import Job
-from baton.engine.plugin import Plugin, Vote
+from baton.engine.plugin import Lack, Plugin, Vote
 from baton.engine.session import Session
-from baton.engine.shares import InqueueSums, min_resources
+from baton.engine.shares import InqueueSums, lacks, min_resources
 
 
 class OvercommitArguments(msgspec.Struct, frozen=True):
@@ -31,7 +31,8 @@ class OvercommitPlugin(Plugin[OvercommitArguments]):
             (queue.allocated for queue in session.state.queues.values() if queue.parent is None),
             self._resources.zeros(),
         )
-        self._idle = (self._total * self.arguments.factor).astype(np.int64) - used
+        self._most = (self._total * self.arguments.factor).astype(np.int64)
+        self._idle = self._most - used
         self._inqueue = InqueueSums(session.state, self._resources)
 
     def job_enqueueable(self, job: Job) -> Vote:
@@ -41,6 +42,11 @@ class OvercommitPlugin(Plugin[OvercommitArguments]):
         asked = wanted > 0
         after = self._inqueue.everywhere() + wanted
         return Vote.PERMIT if bool(np.all(after[asked] <= self._idle[asked])) else Vote.REJECT
+
+    def lacks(self, job: Job) -> Iterable[Lack]:
+        wanted, left = min_resources(job, self._resources), self._idle - self._inqueue.everywhere()
+        where = f"the cluster, counted {self.arguments.factor:g} times,"
+        return lacks(where, wanted, left, self._most, self._resources)
 
     def job_enqueued(self, job: Job) -> None:
         self._inqueue.add(job)

@@ -5,17 +5,25 @@ for or than its real capability (its own limit, and what the guarantees of the o
 own guarantee. What nobody wants flows to the next round.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from baton.engine.columns import Floats
 from baton.engine.jobs import Job, QueueShare, Task
 from baton.engine.objects import GroupPhase, QueueName
-from baton.engine.plugin import NoArguments, OrderKey, Plugin, Vote
+from baton.engine.plugin import Lack, NoArguments, OrderKey, Plugin, Vote
 from baton.engine.resources import PODS, Vector
 from baton.engine.session import Session
-from baton.engine.shares import InqueueSums, counted, dominant_share, guaranteed_left, min_resources, real_capability
+from baton.engine.shares import (
+    InqueueSums,
+    counted,
+    dominant_share,
+    guaranteed_left,
+    lacks,
+    min_resources,
+    real_capability,
+)
 
 
 class ProportionPlugin(Plugin[NoArguments]):
@@ -110,6 +118,15 @@ class ProportionPlugin(Plugin[NoArguments]):
         after = wanted + queue.allocated + self._inqueue.of(queue.name) - self._inqueue.elastic(queue)
         asked = (wanted > 0) & (self._total > 0)
         return Vote.PERMIT if bool(np.all(after[asked] <= capability[asked])) else Vote.REJECT
+
+    def lacks(self, job: Job) -> Iterable[Lack]:
+        queue = job.queue
+        if queue is None or queue.name not in self._capability:
+            return ()
+        most, held = self._capability[queue.name], queue.allocated + self._inqueue.of(queue.name)
+        left = most - held + self._inqueue.elastic(queue)
+        wanted = np.where(self._total > 0, min_resources(job, self._resources), 0)
+        return lacks(f"queue {queue.name}", wanted, left, most, self._resources)
 
     def job_enqueued(self, job: Job) -> None:
         if job.queue is not None and job.phase is GroupPhase.INQUEUE:

@@ -1,8 +1,10 @@
 """A job is admitted only within its namespace's ResourceQuotas, card memory and cores included."""
 
+from collections.abc import Iterable
+
 from baton.engine.jobs import Job
 from baton.engine.objects import Quota
-from baton.engine.plugin import NoArguments, Plugin, Vote
+from baton.engine.plugin import Lack, NoArguments, Plugin, Vote
 from baton.engine.session import Session
 
 PREFIXES = ("requests.", "limits.")
@@ -18,20 +20,18 @@ class ResourceQuotaPlugin(Plugin[NoArguments]):
         self._admitted: dict[str, dict[str, int]] = {}
 
     def job_enqueueable(self, job: Job) -> Vote:
-        if job.group.min_resources is None:
-            return Vote.PERMIT
-        wanted = dict(job.group.min_resources)
+        return Vote.REJECT if any(self.lacks(job)) else Vote.PERMIT
+
+    def lacks(self, job: Job) -> Iterable[Lack]:
+        wanted = dict(job.group.min_resources or ())
         admitted = self._admitted.get(job.group.namespace, {})
         for quota in self._quotas.get(job.group.namespace, ()):
             used = dict(quota.used)
             for name, hard in quota.hard:
                 resource = _resource(name)
-                if resource not in wanted:
-                    continue
-                after = used.get(name, 0) + admitted.get(resource, 0) + wanted[resource]
-                if after > hard:
-                    return Vote.REJECT
-        return Vote.PERMIT
+                left = hard - used.get(name, 0) - admitted.get(resource, 0)
+                if wanted.get(resource, 0) > left:
+                    yield Lack(f"quota {quota.name}", resource, wanted[resource], max(left, 0), hard)
 
     def job_enqueued(self, job: Job) -> None:
         sums = self._admitted.setdefault(job.group.namespace, {})

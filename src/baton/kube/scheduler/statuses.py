@@ -310,7 +310,9 @@ class Statuses:
 
 
 def _gang_text(job: Job, message: str) -> str:
-    waiting = max(len(job.pending) + sum(1 for _ in job.gated()), job.min_member - job.ready_count())
+    waiting = len(job.pending) + sum(1 for _ in job.gated())
+    if job.phase is GroupPhase.UNKNOWN:
+        waiting = max(waiting, job.min_member - job.ready_count())
     return f"{waiting}/{len(job.tasks)} tasks in gang unschedulable: {message}"
 
 
