@@ -50,6 +50,20 @@ def test_a_memory_limit_holds(machine: Machine) -> None:
     assert "CUDA_ERROR_OUT_OF_MEMORY" in ran.stderr
 
 
+def test_what_is_asked_for_is_what_counts(machine: Machine) -> None:
+    asked = ("--cores", "30", "--weight", "2", "--priority", "high", "--memory", "12Gi", "--tenant", "ann")
+    machine.baton("run", "-q", "--", "true")  # starts the daemon
+    run = machine.start("run", "-q", *asked, "--", *machine.trainer("--gpu-seconds", "60", steps=100_000))
+    for status in machine.control.follow(50):
+        if status.clients and status.clients[0].account.grants:
+            break
+    (client,) = status.clients
+    assert (client.cores_percent, client.weight, client.priority, client.tenant) == (30, 2, "high", "ann")
+    assert client.memory_limit_bytes == 12 << 30
+    run.terminate()
+    run.communicate(timeout=PATIENCE_S)
+
+
 def test_a_program_may_use_more_memory_than_is_free_beside_another(machine: Machine) -> None:
     trainers = [
         machine.start("run", "--gpus", "1", "--tenant", name, "--", *machine.trainer(gib=14, steps=6)) for name in "abc"

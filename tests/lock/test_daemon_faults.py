@@ -189,7 +189,16 @@ def test_daemon_stopped_and_continued(tmp_path: Path, workload: Starter) -> None
             for one in pair:
                 one.turn()
             nursery.tell(signal.SIGSTOP)
+            # What happens meanwhile waits in the kernel: one comes and asks, one comes, asks and dies.
+            newcomer, dying = (Peer(nursery.sockets, register=False) for _ in range(2))
+            for peer in (dying, newcomer):
+                peer.send(wire.registration(GPU))
+                peer.ask()
+            dying.socket.close()
             nursery.tell(signal.SIGCONT)
+            newcomer.expect(Kind.SCHED_ON)
+            newcomer.expect(Kind.LOCK_OK)
+            newcomer.socket.close()
         for one in pair:
             one.turn()
             assert one.finish() > 0

@@ -73,21 +73,24 @@ def test_frames_in_pieces_are_put_together(nursery: Nursery) -> None:
 
 
 @pytest.mark.parametrize(
-    "frames",
+    ("frames", "reason"),
     [
-        [Frame(Kind.REQ_LOCK).pack()],
-        [Frame(Kind.LOCK_RELEASED).pack()],
-        [wire.extension(Kind.REPORT, {"allocated": 1})],
-        [wire.registration(None), wire.registration(None)],
-        [Frame(200).pack()] * 65,
+        ([Frame(Kind.REQ_LOCK).pack()], "REQ_LOCK before REGISTER"),
+        ([Frame(Kind.LOCK_RELEASED).pack()], "LOCK_RELEASED before REGISTER"),
+        ([wire.extension(Kind.REPORT, {"allocated": 1})], "REPORT before REGISTER"),
+        ([wire.registration(None), wire.registration(None)], "registered twice on one connection"),
+        ([Frame(200).pack()] * 65, "frames of unknown types"),
     ],
-    ids=["request first", "release first", "report first", "registered twice", "only unknown types"],
 )
-def test_what_makes_no_sense_is_closed_and_the_others_go_on(nursery: Nursery, frames: list[bytes]) -> None:
+def test_what_makes_no_sense_is_closed_with_a_logged_reason_and_the_others_go_on(
+    nursery: Nursery, frames: list[bytes], reason: str
+) -> None:
+    before = nursery.log.read_text().count(reason)
     with Peer(nursery.sockets, register=False) as peer:
         peer.send(b"".join(frames))
         assert peer.closed()
     serves(nursery)
+    assert nursery.log.read_text().count(reason) == before + 1
 
 
 def test_a_few_unknown_types_are_ignored(nursery: Nursery) -> None:
@@ -286,6 +289,28 @@ def test_commands_of_another_user_are_refused(world_readable: Nursery) -> None:
     card = world_readable.control.status().gpus[0]
     assert card.on
     assert card.quantum_s == 3600.0
+
+
+CONTROL = """
+from baton.lock.control import ControlClient, SetCard
+from baton.lock.paths import Paths
+try:
+    ControlClient(Paths(sockets).control).send(SetCard(quantum=9.0))
+    said = "done"
+except Exception as error:
+    said = error
+"""
+
+
+def test_the_control_socket_is_for_the_group(world_readable: Nursery) -> None:
+    Peer(world_readable.sockets, None).socket.close()
+    assert "Permission denied" in as_user(12345, world_readable.sockets, CONTROL)
+    # Not the mode of the file alone: the kernel's word about who asks counts, too.
+    world_readable.paths.control.chmod(0o666)
+    assert "only root" in as_user(12345, world_readable.sockets, CONTROL)
+    assert world_readable.control.status().gpus[0].quantum_s == 3600.0
+    assert as_user(4242, world_readable.sockets, CONTROL) == "done"
+    assert world_readable.control.status().gpus[0].quantum_s == 9.0
 
 
 def test_commands_of_the_control_group_are_obeyed(world_readable: Nursery) -> None:

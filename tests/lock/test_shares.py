@@ -7,6 +7,8 @@ import pytest
 from baton.lock import events as ev
 from baton.lock.events import ClientId, Mode, Priority, Terms
 from baton.lock.settings import Settings
+from baton.lock.state import Ledger
+from baton.lock.status import fairness_error
 from tests.lock.busy import GIB, Machine, Worker
 
 MODES = [Mode.SERIAL, Mode.CONCURRENT]
@@ -166,12 +168,40 @@ def test_a_parked_client_gets_no_turn_until_it_is_unparked() -> None:
     assert parked.received_s - before_s == pytest.approx(25, abs=2)
 
 
+@pytest.mark.parametrize(
+    ("received_and_entitled", "error"),
+    [
+        ([], 0.0),
+        ([(0.0, 0.0)], 0.0),
+        ([(10.0, 10.0), (30.0, 30.0)], 0.0),
+        ([(10.0, 20.0), (30.0, 20.0)], 0.25),
+        ([(40.0, 20.0), (0.0, 20.0)], 0.5),
+        ([(40.0, 0.0), (0.0, 40.0)], 1.0),
+    ],
+)
+def test_the_fairness_error_is_the_share_that_went_to_the_wrong_ones(
+    received_and_entitled: list[tuple[float, float]], error: float
+) -> None:
+    ledgers = [Ledger(received_s=received_s, entitled_s=entitled_s) for received_s, entitled_s in received_and_entitled]
+    assert fairness_error(ledgers) == pytest.approx(error)
+
+
+def test_a_client_that_keeps_the_card_shows_in_the_fairness_error() -> None:
+    m = machine()
+    m.add(release_s=3.0)
+    m.add()
+    m.run(3.5)  # its quantum and most of the time that it takes to let go
+    m.core.advance(m.now_s)
+    assert fairness_error([client.ledger for client in m.core.clients.values()]) == pytest.approx(0.5)
+
+
 def test_accounts_agree_with_what_workers_saw_and_the_fairness_error_is_small() -> None:
     m = machine()
     for weight in (1, 2, 3):
         m.add(Terms(weight=weight))
     m.run(600)
     m.core.advance(m.now_s)
+    assert fairness_error([client.ledger for client in m.core.clients.values()]) < 0.01
     for worker in m.workers.values():
         ledger = m.core.clients[worker.id].ledger
         assert ledger.received_s == pytest.approx(worker.received_s, abs=0.01)

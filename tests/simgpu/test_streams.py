@@ -1,5 +1,7 @@
 """Kernels compute and take their modelled time, in stream order, asynchronously."""
 
+from collections.abc import Callable
+
 from tests.gpu.machines import Machine
 
 
@@ -38,6 +40,22 @@ def test_known_kernels_compute(machine: Machine) -> None:
         kernel = check(cuda.cuLibraryGetKernel(library, b"saxpy"))
         check(cuda.cuLaunchKernel(check(cuda.cuKernelGetFunction(kernel)), 40, 1, 1, 256, 1, 1, 0, 0, values, 0))
         check(cuda.cuCtxSynchronize())
+    """)
+
+
+def test_an_unknown_kernel_takes_time_by_its_grid(make_machine: Callable[..., Machine]) -> None:
+    machine = make_machine("*.kernel_overhead_ns=5e6", "*.wave_ns=2e6")
+    machine.run("""
+        open_card()
+        kernel, marks = function("unknown"), [check(cuda.cuEventCreate(0)) for _ in range(4)]
+        with held():
+            for mark, full_loads in zip(marks, (0.1, 1, 10), strict=False):
+                check(cuda.cuEventRecord(mark, 0))
+                check(cuda.cuLaunchKernel(kernel, blocks_for(full_loads), 1, 1, 1024, 1, 1, 0, 0, 0, 0))
+            check(cuda.cuEventRecord(marks[3], 0))
+        check(cuda.cuCtxSynchronize())
+        times = [round(elapsed_ms(left, right), 3) for left, right in zip(marks, marks[1:], strict=False)]
+        assert times == [7, 7, 25], times
     """)
 
 

@@ -141,11 +141,13 @@ class ControlConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        # Not when it connects: closed before its request was read, it would see the reset instead of the reason.
         if not self._controller.rights.may_control(self._peer):
             log.warning("control refused", pid=self._peer.pid, uid=self._peer.uid)
             self._refuse("only root, the daemon's own user and its control group may control the lock daemon")
-
-    def data_received(self, data: bytes) -> None:
+            return
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
             if line.strip() and self._transport is not None and not self._transport.is_closing():
