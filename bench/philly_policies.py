@@ -17,8 +17,9 @@ from baton.cli.progress import progress_bar
 from baton.sim.metrics import Summary
 from baton.sim.parallel import in_parallel
 from baton.sim.policies import POLICIES
-from baton.sim.replay import Replay, Settings
+from baton.sim.replay import Replay
 from baton.sim.report import duration
+from baton.sim.settings import Settings
 from baton.sim.traces import read_jobs
 from baton.sim.translation import engine_node
 from baton.sim.workload import TraceJob, uniform_cluster

@@ -11,7 +11,8 @@ import pytest
 
 from baton.sim.policies import POLICIES, Policy
 from baton.sim.prediction import Foresight
-from baton.sim.replay import Replay, Settings
+from baton.sim.replay import Replay
+from baton.sim.settings import Settings
 from baton.sim.translation import engine_node
 from baton.sim.workload import TraceJob, uniform_cluster
 

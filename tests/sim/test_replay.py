@@ -12,7 +12,8 @@ from baton.sim.books import CardBooks, DefectError
 from baton.sim.metrics import Summary
 from baton.sim.policies import PATIENCE_S, POLICIES, Policy
 from baton.sim.prediction import Foresight
-from baton.sim.replay import Outage, Replay, Settings
+from baton.sim.replay import Replay
+from baton.sim.settings import Outage, Settings
 from baton.sim.sharing import SharingModel
 from baton.sim.synthetic import SyntheticSettings, generate
 from baton.sim.translation import engine_node

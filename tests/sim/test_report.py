@@ -8,8 +8,9 @@ import pytest
 from baton.sim.fill import fill
 from baton.sim.plots import Bar, Series, bar_chart, compact, line_chart
 from baton.sim.policies import POLICIES
-from baton.sim.replay import Replay, Settings
+from baton.sim.replay import Replay
 from baton.sim.report import RUN_COLUMNS, duration, fill_report, fill_rows, run_report, run_row
+from baton.sim.settings import Settings
 from baton.sim.synthetic import SyntheticSettings, generate
 from baton.sim.translation import engine_node
 from baton.sim.workload import TraceJob, uniform_cluster

@@ -147,8 +147,8 @@ def _compare(
 ) -> None:
     from baton.sim.parallel import in_parallel
     from baton.sim.policies import named_policy
-    from baton.sim.replay import Settings
     from baton.sim.report import RUN_COLUMNS, run_report, run_row
+    from baton.sim.settings import Settings
     from baton.sim.sharing import SharingModel
     from baton.sim.study import Study, simulate
     from baton.sim.synthetic import SyntheticSettings

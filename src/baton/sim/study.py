@@ -9,7 +9,8 @@ from baton.engine.objects import Node, Pod
 from baton.sim.metrics import Summary
 from baton.sim.policies import Policy
 from baton.sim.recorded import read_state
-from baton.sim.replay import Replay, Settings
+from baton.sim.replay import Replay
+from baton.sim.settings import Settings
 from baton.sim.synthetic import SyntheticSettings, generate
 from baton.sim.traces import read_jobs, read_nodes
 from baton.sim.translation import engine_node
