@@ -133,3 +133,16 @@ def test_a_file_that_is_no_kubeconfig(tmp_path: Path, text: str, sentence: str) 
 def test_no_file_at_all_names_where_it_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(KubeconfigError, match=str(tmp_path / "none")):
         kubeconfig.load([tmp_path / "none"])
+
+
+def test_a_user_without_a_home_has_no_kubeconfig(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose user is only a number."""
+
+    def nobody(_uid: int) -> None:
+        raise KeyError
+
+    for name in ("KUBECONFIG", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    with pytest.raises(KubeconfigError, match="no kubeconfig at ~/"):
+        kubeconfig.load()

@@ -77,7 +77,8 @@ def default_paths() -> list[Path]:
     listed = os.environ.get("KUBECONFIG")
     if listed:
         return [Path(part) for part in listed.split(os.pathsep) if part]
-    return [Path.home() / ".kube" / "config"]
+    # Stays as it is for a user without a home, as in a container: then there is no such file.
+    return [Path(os.path.expanduser("~/.kube/config"))]
 
 
 def load(paths: list[Path] | None = None, context: str | None = None) -> Access:
