@@ -1,6 +1,6 @@
 """Every way to ask for a card, and what two askers may have of one card."""
 
-from baton.engine.objects import QueueName
+from baton.engine.objects import CardKind, CardRequest, QueueName
 from tests.engine.clusters import Cluster, milli, node, pod, slot, spec, vgpu, whole
 
 
@@ -22,6 +22,15 @@ def test_vgpu_memory_adds_up_to_the_card() -> None:
         pods=[pod(f"p{i}", spec(ask=[vgpu(memory_mib=10_000)])) for i in range(3)],
     ).run()
     assert len(outcome.placed) == 2
+
+
+def test_plain_memory_shares_a_card_with_as_many_as_it_has_memory_for() -> None:
+    """The legacy request: no slot and no share of the cores."""
+    ask = CardRequest(kind=CardKind.MEMORY, memory_mib=5_000)
+    outcome = Cluster(
+        nodes=[node("a", cards=2, memory_mib=16_000, slots=1)], pods=[pod(f"p{i}", spec(ask=[ask])) for i in range(7)]
+    ).run()
+    assert sorted(card for cards in outcome.cards.values() for card in cards) == ["a/0"] * 3 + ["a/1"] * 3
 
 
 def test_vgpu_percentage_is_of_the_card_it_gets() -> None:

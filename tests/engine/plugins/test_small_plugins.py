@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
+import pytest
 
 from baton.engine.objects import Card, CardId, NodeName, Pod
 from tests.engine.clusters import Cluster, JobLiteral, gang, job, node, pod, queue, spec, vgpu, whole
@@ -39,6 +40,36 @@ def test_usage_chooses_the_idle_card_and_refuses_hot_ones() -> None:
     assert Cluster(nodes=nodes, pods=[pod("p", ask)], conf=conf("usage")).run().cards == {"p": ["calm"]}
     hot = [node("a", card_list=(card("x", temperature_c=95.0),))]
     assert Cluster(nodes=hot, pods=[pod("p", ask)], conf=conf("usage")).run().placed == {}
+
+
+@pytest.mark.parametrize(
+    ("measure", "name"),
+    [
+        ("utilisation_percent", "gpu"),
+        ("memory_used_percent", "gpu-memory"),
+        ("temperature_c", "gpu-temperature"),
+        ("power_percent", "gpu-power"),
+    ],
+)
+def test_every_measure_of_a_card_has_a_threshold_and_a_weight(measure: str, name: str) -> None:
+    nodes = [node("a", card_list=(card("more", **{measure: 60.0}), card("less", **{measure: 40.0})))]
+    pods = [pod("p", spec(ask=[vgpu(memory_mib=100)]))]
+    weights = {"gpu": 0, "gpu-memory": 0, name: 1}
+    weighed = conf("usage", ", ".join(f"{key}.weight: {weight}" for key, weight in weights.items()))
+    assert Cluster(nodes=nodes, pods=pods, conf=weighed).run().cards == {"p": ["less"]}
+    below = conf("usage", f"{name}.threshold: 30")
+    assert Cluster(nodes=nodes, pods=pods, conf=below).run().placed == {}
+
+
+def test_a_card_above_a_threshold_is_not_chosen_however_idle_it_is() -> None:
+    idle_and_hot, busy = card("hot", temperature_c=95.0), card("busy", utilisation_percent=70.0)
+    ask = spec(ask=[vgpu(memory_mib=10_000)])
+    cluster = Cluster(
+        nodes=[node("a", card_list=(idle_and_hot, busy))], pods=[pod("p0", ask), pod("p1", ask)], conf=conf("usage")
+    )
+    outcome = cluster.run()
+    assert outcome.cards == {"p0": ["busy"]}
+    assert "below the load thresholds" in outcome.verdicts["p1"].paragraph()
 
 
 def test_node_groups_belong_to_queues() -> None:

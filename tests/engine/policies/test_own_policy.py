@@ -66,3 +66,18 @@ def test_a_file_that_is_no_policy_gets_one_sentence(tmp_path: Path, content: str
         path.write_text(content)
     with pytest.raises(PolicyError, match=sentence):
         catalogue([str(path)])
+
+
+def test_a_policy_of_an_installed_package_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "quiet_racks.py").write_text(documented("QuietRacks"))
+    package = tmp_path / "quiet_racks-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: quiet-racks\nVersion: 1.0\n")
+    points = package / "entry_points.txt"
+    points.write_text("[baton.plugins]\nquiet = quiet_racks:QuietRacks\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "quiet-racks" in catalogue()
+    assert "quiet-racks" not in catalogue(entry_points=False)
+    points.write_text("[baton.plugins]\nquiet = quiet_racks:NoArguments\n")
+    with pytest.raises(PolicyError, match=r"entry point quiet .* is not a plugin class"):
+        catalogue()

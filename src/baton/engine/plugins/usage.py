@@ -1,7 +1,8 @@
 """Real load decides: nodes and cards that are hot, busy or full of memory are passed over, others score by how idle.
 
-The adapter puts measurements into `Node` and `Card`; a change of them is a change of the node. Thresholds turn a node
-down, weights order the rest. Only cards that have room for the task are looked at.
+The adapter puts measurements into `Node` and `Card`; a change of them is a change of the node. Thresholds turn down a
+node, and a node on which too few of the cards with room for the task are below theirs; weights order the rest. Inside
+a node, cards above a threshold come last.
 """
 
 from collections.abc import Iterator
@@ -14,9 +15,12 @@ from baton.engine.columns import Floats
 from baton.engine.jobs import Task
 from baton.engine.nodes import NodeView
 from baton.engine.plugin import Check, Plugin
+from baton.engine.room import fitting_cards
 from baton.engine.session import Session
 
 UTILISATION, MEMORY, TEMPERATURE, POWER = range(4)
+HOT = 1e6
+"""More than any difference between cards below the thresholds."""
 
 
 class UsageArguments(msgspec.Struct, frozen=True):
@@ -52,8 +56,13 @@ class UsagePlugin(Plugin[UsageArguments]):
         )
         if task.needs.cards.demands:
             cool = self._cool(nodes)
-            wanted = max(demand.cards for demand in task.needs.cards.demands)
-            yield Check("had too few cards below the load thresholds", cool.sum(axis=0) >= wanted)
+            for demand in task.needs.cards.demands:
+                fitting = fitting_cards(task, demand, nodes)
+                enough = (fitting & cool).sum(axis=0) >= demand.cards
+                # Where there are too few cards with room, hot or cool, that is the reason to tell.
+                yield Check(
+                    "had too few cards below the load thresholds", enough | (fitting.sum(axis=0) < demand.cards)
+                )
 
     def _cool(self, nodes: NodeView) -> npt.NDArray[np.bool_]:
         arguments, load = self.arguments, nodes.column(nodes.ledger.load)
@@ -78,11 +87,12 @@ class UsagePlugin(Plugin[UsageArguments]):
         return result
 
     def card_scores(self, task: Task, row: int) -> list[float] | None:
-        weights = self._card_weights()
-        if not any(weights):
-            return None
         view = self._table.view(np.array([row], dtype=np.intp))
-        return [float(value) for value in self._card_idleness(view, weights)[:, 0]]
+        preference = np.where(self._cool(view), 0.0, -HOT)
+        weights = self._card_weights()
+        if any(weights):
+            preference += self._card_idleness(view, weights)
+        return [float(value) for value in preference[:, 0]]
 
     def _card_weights(self) -> tuple[int, int, int, int]:
         arguments = self.arguments
