@@ -112,6 +112,25 @@ async def test_offers_every_card_and_answers_about_itself(directory: Path) -> No
     assert cards.closed
 
 
+async def test_a_share_of_three_resources_is_on_its_card_only_and_told_once(directory: Path) -> None:
+    number, memory, cores = (f"volcano.sh/vgpu-{what}" for what in ("number", "memory", "cores"))
+    text = config_text(directory, f"[{{name: {number}, kind: vgpu, memory-unit-mib: 1024}}]")
+    async with running(directory, Cards(), text) as (_, kubelet):
+        await kubelet.until(lambda: all(kubelet.allocatable(name) for name in (number, memory, cores)))
+        await kubelet.admit("pod", {"main": {number: 1, memory: 30, cores: 200}})
+        status = await ask(directory / "agent.sock", 5.0)
+        assert sorted(card.pods for card in status.cards) == [(), ("default/pod",)], "its units are on both cards"
+        connector = aiohttp.UnixConnector(str(directory / "agent.sock"))
+        async with (
+            aiohttp.ClientSession(connector=connector) as session,
+            session.get("http://agent/metrics") as response,
+        ):
+            told = [line.rpartition(" ") for line in (await response.text()).splitlines() if not line.startswith("#")]
+    assert len({series for series, _, _ in told}) == len(told)
+    slots = {series: value for series, _, value in told if series.startswith("baton_container_slots")}
+    assert list(slots.values()) == ["1.0"]
+
+
 async def test_probes_and_metrics_over_http(directory: Path) -> None:
     cards = Cards()
     async with running(directory, cards) as (_, kubelet):

@@ -3,7 +3,7 @@
 from prometheus_client.core import Metric
 
 from baton.agent.identity import PodProcess
-from baton.agent.podresources import Holding, PodUid
+from baton.agent.podresources import Holding, PodUid, Recorded
 from baton.agent.telemetry import container_metrics, rows_of
 from baton.agent.usage import LockTimes, LockUsage
 from baton.gpu.cards import CardId
@@ -53,16 +53,28 @@ def test_processes_of_no_pod_are_nobodys_and_pods_that_are_gone_are_forgotten() 
     assert seen.totals == {}
 
 
+def values(
+    metric: str, holdings: list[Holding], records: list[Recorded], names: dict[str, str]
+) -> list[tuple[str, float]]:
+    """One metric per container name, with one process of each of two containers at work."""
+    locks = {(MAIN, CARD): LockTimes(8.0), (SIDE, CARD): LockTimes(3.0)}
+    families: list[Metric] = list(
+        container_metrics(
+            rows_of(holdings, records, {"r/x"}),
+            {(MAIN, CARD): (512, 40)},
+            locks,
+            lambda one: names.get(one, ""),
+        )
+    )
+    family = next(one for one in families if one.name == metric)
+    return [(sample.labels["container"], sample.value) for sample in family.samples]
+
+
 def held_by(names: dict[str, str], *containers: str) -> dict[str, float]:
     """The lock's time per container name, for a pod with these containers on the card."""
     holdings = [Holding("ml", "p", name, "r/x", frozenset({f"{CARD}__{n}"})) for n, name in enumerate(containers, 1)]
-    uids = {holding.slots: PodUid("uid-1") for holding in holdings}
-    locks = {(MAIN, CARD): LockTimes(8.0), (SIDE, CARD): LockTimes(3.0)}
-    families: list[Metric] = list(
-        container_metrics(rows_of(holdings, uids), {(MAIN, CARD): (512, 40)}, locks, lambda one: names.get(one, ""))
-    )
-    family = next(one for one in families if one.name == "baton_container_lock_held_seconds")
-    return {sample.labels["container"]: sample.value for sample in family.samples}
+    records = [Recorded(PodUid("uid-1"), one.container, one.resource, one.slots) for one in holdings]
+    return dict(values("baton_container_lock_held_seconds", holdings, records, names))
 
 
 def test_two_containers_of_a_pod_on_one_card_have_their_own_numbers() -> None:
@@ -78,3 +90,21 @@ def test_without_names_several_containers_share_a_row_and_one_has_it_all() -> No
 def test_a_container_that_has_not_called_the_driver_is_there_with_zeros() -> None:
     names = {MAIN.container_id: "main", SIDE.container_id: "side"}
     assert held_by(names, "main", "side", "late")["late"] == 0.0
+
+
+def test_units_of_memory_are_no_slots_and_tell_nothing_about_whose_a_slot_is() -> None:
+    """A share's unit of memory may have the id of another pod's share: both count from 1."""
+    first, second = frozenset({f"{CARD}__1"}), frozenset({f"{CARD}__2"})
+    holdings = [
+        Holding("ml", "p", "main", "r/x", first),
+        Holding("ml", "p", "main", "r/x-memory", second),
+        Holding("ml", "other", "other", "r/x", second),
+        Holding("ml", "other", "other", "r/x-memory", first),
+    ]
+    uid, other = PodUid("uid-1"), PodUid("uid-2")
+    records = [Recorded(uid if one.pod == "p" else other, one.container, one.resource, one.slots) for one in holdings]
+    names = {MAIN.container_id: "main", SIDE.container_id: "main"}
+    for ordered in (holdings, holdings[::-1]):
+        assert sorted(values("baton_container_slots", ordered, records, names)) == [("main", 1), ("other", 1)]
+        held = values("baton_container_lock_held_seconds", ordered, records[::-1], names)
+        assert sorted(held) == [("main", 11.0), ("other", 0.0)]

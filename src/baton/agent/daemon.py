@@ -30,7 +30,7 @@ from baton.agent.lockport import LockPort
 from baton.agent.plugin import Board, plugin_options
 from baton.agent.podresources import PodResources
 from baton.agent.policies import CardLoad
-from baton.agent.resources import Offer, PlanError, plan, unused_rules
+from baton.agent.resources import Offer, PlanError, Role, plan, unused_rules
 from baton.errors import BatonError
 from baton.gpu.cards import CardId
 
@@ -104,6 +104,11 @@ class Agent:
     def ready(self) -> bool:
         """Whether kubelet uses every resource of ours."""
         return bool(self.endpoints) and all(endpoint.life.registered for endpoint in self.endpoints.values())
+
+    @property
+    def giving(self) -> frozenset[str]:
+        """The resources that give cards. A share's units of memory and of cores have ids like slots, on any card."""
+        return frozenset(name for name, endpoint in self.endpoints.items() if endpoint.board.offer.role is Role.CARDS)
 
     async def run(self) -> None:
         """Until SIGTERM, SIGINT or `stopping`."""

@@ -99,7 +99,7 @@ def _cards(agent: Agent, holdings: list[Holding]) -> tuple[CardStatus, ...]:
                     {
                         f"{holding.namespace}/{holding.pod}"
                         for holding in holdings
-                        if any(card_of(slot) == card.id for slot in holding.slots)
+                        if holding.resource in agent.giving and any(card_of(slot) == card.id for slot in holding.slots)
                     }
                 )
             ),

@@ -8,7 +8,7 @@ card; where there are several, they stand under an empty name.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from baton.agent.daemon import Agent
 from baton.agent.identity import pod_of_process
-from baton.agent.podresources import Holding, PodUid, read_checkpoint
+from baton.agent.podresources import Holding, PodUid, Recorded, read_checkpoint
 from baton.agent.resources import Role
 from baton.agent.slots import card_of
 from baton.agent.usage import ContainerOnCard, LockTimes
@@ -36,17 +36,19 @@ class Telemetry:
     async def expose(self, agent: Agent) -> bytes:
         """The whole page."""
         holdings = await agent.pod_resources.holdings() or []
-        uids = {record.slots: record.pod_uid for record in read_checkpoint(Path(agent.config.kubelet.plugin_directory))}
+        records = read_checkpoint(Path(agent.config.kubelet.plugin_directory))
         locks: Mapping[ContainerOnCard, LockTimes] = {}
         if agent.lock is not None:
             await agent.lock.look()
-            agent.lock.usage.keep(frozenset(uids.values()))
+            agent.lock.usage.keep(frozenset(record.pod_uid for record in records))
             locks = agent.lock.usage.totals
         registry = CollectorRegistry(auto_describe=False)
         families = [
             *_card_metrics(agent),
             *_resource_metrics(agent, holdings),
-            *container_metrics(rows_of(holdings, uids), _use(agent.gpus.samples), locks, agent.container_name),
+            *container_metrics(
+                rows_of(holdings, records, agent.giving), _use(agent.gpus.samples), locks, agent.container_name
+            ),
             self._allocations(),
         ]
 
@@ -146,12 +148,15 @@ class _Row(msgspec.Struct, frozen=True):
         return [self.namespace, self.pod, self.container, self.card]
 
 
-def rows_of(holdings: Iterable[Holding], uids: Mapping[frozenset[str], PodUid]) -> list[_Row]:
+def rows_of(holdings: Iterable[Holding], records: Iterable[Recorded], giving: Collection[str]) -> list[_Row]:
+    """Containers on cards, by the resources that give cards."""
+    uids = {(record.resource, record.slots): record.pod_uid for record in records}
     rows = []
     for holding in holdings:
-        for card, count in sorted(Counter(map(card_of, holding.slots)).items()):
-            uid = uids.get(holding.slots, PodUid(""))
-            rows.append(_Row(holding.namespace, holding.pod, holding.container, card, uid, count))
+        if holding.resource in giving:
+            uid = uids.get((holding.resource, holding.slots), PodUid(""))
+            for card, count in sorted(Counter(map(card_of, holding.slots)).items()):
+                rows.append(_Row(holding.namespace, holding.pod, holding.container, card, uid, count))
     return rows
 
 
