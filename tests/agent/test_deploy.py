@@ -38,6 +38,15 @@ def test_the_daemonset_mounts_every_directory_that_the_defaults_name() -> None:
     assert {"name": "metrics", "containerPort": port} in agent["ports"]
 
 
+def test_the_component_for_the_plugin_registry_mounts_what_that_mode_needs_under_kubelets_own_paths() -> None:
+    kubelet = configuration.AgentConfig().kubelet
+    (patch,) = documents("registry/kustomization.yaml")[0]["patches"]
+    spec = yaml.safe_load(patch["patch"])["spec"]["template"]["spec"]
+    mounted = {mount["name"]: mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
+    assert set(mounted.values()) == {f"{kubelet.directory}/plugins_registry", kubelet.own_directory}
+    assert {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"]} == mounted
+
+
 def test_no_container_has_more_than_it_needs() -> None:
     for container in documents("daemonset.yaml")[0]["spec"]["template"]["spec"]["containers"]:
         context = container["securityContext"]

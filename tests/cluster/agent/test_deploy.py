@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from baton.agent.endpoint import socket_name
 from baton.gpu import simulated
 from testbed.bed import Bed
 from testbed.errors import BedError
@@ -50,6 +51,30 @@ def overlay(folder: Path) -> Path:
         "resources": [os.path.relpath(DEPLOY, folder.resolve())],
         "images": [{"name": "baton", "newName": name, "newTag": tag}],
         "patches": [{"patch": yaml.safe_dump(patch)}],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    return folder
+
+
+def through_the_registry(folder: Path) -> Path:
+    """The same with agents that kubelet finds in its plugin registry."""
+    overlay(folder)
+    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    config = yaml.safe_load((DEPLOY / "agent" / "config.yaml").read_text())
+    (folder / "config.yaml").write_text(yaml.safe_dump({**config, "kubelet": {"registration": "registry"}}))
+    # Of another name, since kubelet may still have the former content of the old one at hand.
+    volume = {"name": "config", "configMap": {"name": "baton-agent-registry"}}
+    patch = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "baton-agent", "namespace": NAMESPACE},
+        "spec": {"template": {"spec": {"volumes": [volume]}}},
+    }
+    kustomization |= {
+        "components": [os.path.relpath(DEPLOY / "agent" / "registry", folder.resolve())],
+        "configMapGenerator": [{"name": "baton-agent-registry", "namespace": NAMESPACE, "files": ["config.yaml"]}],
+        "generatorOptions": {"disableNameSuffixHash": True},
+        "patches": [*kustomization["patches"], {"patch": yaml.safe_dump(patch)}],
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     return folder
@@ -231,3 +256,25 @@ def test_the_agent_serves_gpu_programs_and_a_roll_out_leaves_them_alone(installe
     node.until_slots("steady", before)
     assert node.pod("steady")["status"]["containerStatuses"][0]["restartCount"] == 0
     node.audit()
+
+
+def test_the_agent_registers_through_kubelets_registry_and_is_found_again_after_its_restart(
+    installed: Bed, node: GpuNode, tmp_path: Path
+) -> None:
+    old = ready_pods(installed, "agent")
+    installed.kubectl("apply", "--server-side", "-k", str(through_the_registry(tmp_path)))
+    try:
+        node.bed.wait_for(lambda: ready_pods(node.bed, "agent") not in (set(), old), "the new agent to be ready", 120.0)
+        announced = [path.name for path in node.node.path("/var/lib/kubelet/plugins_registry").iterdir()]
+        assert announced == [socket_name("nvshare.com/gpu").replace(".sock", "-reg.sock")]
+        node.create("steady", image=WORKLOAD, command=("python3", "-c", REPORT, "0", "3600"))
+        node.running("steady")
+        before = node.slots("steady")
+        node.restart_kubelet()
+        node.until_admitted(1)
+        node.until_slots("steady", before)
+        assert node.pod("steady")["status"]["containerStatuses"][0]["restartCount"] == 0
+        node.audit()
+    finally:
+        installed.kubectl("rollout", "undo", "-n", NAMESPACE, "daemonset/baton-agent")
+        until_ready(installed, "daemonset/baton-agent")
