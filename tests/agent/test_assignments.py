@@ -194,3 +194,16 @@ def test_shares_in_force_come_from_kubelets_records() -> None:
         Recorded(PodUid("gone"), "c0", NUMBER, frozenset({"GPU-b__3"})),
     ]
     assert assignments.shares_in_force({one.uid: one}, records, offer()) == {(one.uid, "c0"): (Share(B, 3000, 50),)}
+
+
+def test_limits_of_a_pod_that_the_api_server_has_not_told_of_come_from_kubelets_records() -> None:
+    uid, other = PodUid("early"), PodUid("other")
+    records = [
+        Recorded(uid, "c0", NUMBER, frozenset({"GPU-a__1", "GPU-b__1"})),
+        Recorded(uid, "c0", "volcano.sh/vgpu-memory", frozenset({"GPU-b__1", "GPU-b__2", "GPU-a__7"})),
+        Recorded(uid, "c0", "volcano.sh/vgpu-cores", frozenset({"GPU-a__1"})),
+        Recorded(uid, "c1", "volcano.sh/vgpu-memory", frozenset({"GPU-a__8"})),
+        Recorded(other, "c0", NUMBER, frozenset({"GPU-a__2"})),
+    ]
+    shares = assignments.shares_in_force({}, records, offer("kind: vgpu, memory-unit-mib: 2"))
+    assert shares == {(uid, "c0"): (Share(A, 6, 1), Share(B, 6, 1))}

@@ -52,8 +52,8 @@ async def test_load_is_clients_that_want_the_card_with_what_the_driver_measures(
 async def test_without_a_daemon_there_is_no_answer(directory: Path) -> None:
     client = LockClient(directory, samples, PATIENT_S)
     assert await client.loads() is None
-    assert await client.limit([]) is True
-    assert await client.limit([PodLimits(PodUid("u"), "ml", "p", 100)]) is False
+    assert await client.limit(list) is True
+    assert await client.limit(lambda: [PodLimits(PodUid("u"), 100)]) is False
     assert await client.share({CardId(CARD): Sharing.CONCURRENT}) is False
 
 
@@ -67,7 +67,7 @@ async def test_a_daemon_that_hangs_is_given_up_within_the_limit(directory: Path)
     server = await asyncio.start_unix_server(silent, str(Paths(directory).control))
     client = LockClient(directory, samples, 0.05)
     load = asyncio.create_task(client.loads())
-    command = asyncio.create_task(client.limit([PodLimits(PodUid("u"), "ml", "p", 100)]))
+    command = asyncio.create_task(client.limit(lambda: [PodLimits(PodUid("u"), 100)]))
     first, _ = await asyncio.wait({load, command}, return_when=asyncio.FIRST_COMPLETED)
     assert load in first, "other commands are more patient; kubelet must not wait for as long"
     assert load.result() is None
@@ -79,8 +79,8 @@ async def test_a_daemon_that_hangs_is_given_up_within_the_limit(directory: Path)
 
 async def test_limits_follow_the_pod_by_its_uid_and_leave_with_it(daemon: LockDaemon, directory: Path) -> None:
     client = LockClient(directory, samples, PATIENT_S)
-    one = PodLimits(PodUid("uid-1"), "ml", "p", memory_mib=2048, cores_percent=30, oversubscribe=False)
-    assert await client.limit([one])
+    one = PodLimits(PodUid("uid-1"), memory_mib=2048, cores_percent=30, oversubscribe=False)
+    assert await client.limit(lambda: [one])
     (rule,) = daemon.rules
     assert (rule.pod_uid, rule.memory_bytes, rule.cores_percent, rule.oversubscribe) == (
         "uid-1",
@@ -88,19 +88,29 @@ async def test_limits_follow_the_pod_by_its_uid_and_leave_with_it(daemon: LockDa
         30.0,
         False,
     )
-    assert await client.limit([])
+    assert await client.limit(list)
     assert daemon.rules == []
+
+
+async def test_an_earlier_look_at_the_pods_does_not_undo_a_later_one(daemon: LockDaemon, directory: Path) -> None:
+    """Two containers start at once: whichever call comes to its turn last, it says what is so then."""
+    client = LockClient(directory, samples, PATIENT_S)
+    pods = [PodLimits(PodUid("uid-1"), memory_mib=2048)]
+    calls = [asyncio.create_task(client.limit(lambda: list(pods))) for _ in range(2)]
+    pods.append(PodLimits(PodUid("uid-2"), memory_mib=1024))
+    assert await asyncio.gather(*calls) == [True, True]
+    assert {rule.pod_uid for rule in daemon.rules} == {"uid-1", "uid-2"}
 
 
 async def test_a_daemon_that_was_started_anew_is_told_again(daemon: LockDaemon, directory: Path) -> None:
     client = LockClient(directory, samples, PATIENT_S)
-    limits = [PodLimits(PodUid("uid-1"), "ml", "p", memory_mib=2048)]
-    await client.limit(limits)
+    limits = [PodLimits(PodUid("uid-1"), memory_mib=2048)]
+    await client.limit(lambda: limits)
     daemon.rules.clear()
-    assert await client.limit(limits)
+    assert await client.limit(lambda: limits)
     assert daemon.rules == [], "nothing is repeated to the same daemon"
     daemon.epoch = "another"
-    assert await client.limit(limits)
+    assert await client.limit(lambda: limits)
     assert len(daemon.rules) == 1
 
 

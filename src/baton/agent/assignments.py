@@ -199,12 +199,36 @@ def _names(cards: Iterable[CardId]) -> str:
 
 
 def shares_in_force(
-    pods: Mapping[PodUid, NodePod], records: Iterable[Recorded], offer: Offer
+    pods: Mapping[PodUid, NodePod], records: Sequence[Recorded], offer: Offer
 ) -> dict[ContainerKey, tuple[Share, ...]]:
     """Every container's cards and limits, from kubelet's records and the pods; pods that have ended do not count."""
     found = {}
     for record in records:
+        if record.resource != offer.name:
+            continue
         pod = pods.get(record.pod_uid)
-        if record.resource == offer.name and pod is not None and not pod.ended:
-            found[record.pod_uid, record.container] = settle(pod, record.container, record.slots, offer).shares
+        if pod is None:
+            shares = recorded_shares(record, records, offer)
+        elif not pod.ended:
+            shares = settle(pod, record.container, record.slots, offer).shares
+        else:
+            shares = ()
+        if shares:
+            found[record.pod_uid, record.container] = shares
     return found
+
+
+def recorded_shares(record: Recorded, records: Iterable[Recorded], offer: Offer) -> tuple[Share, ...]:
+    """A container's cards with limits from kubelet's records alone, for a pod that the API server has not told of yet:
+    kubelet gave it as many units of memory and of cores as it asked for. None if it asked for none."""
+    units = {
+        other.resource: len(other.slots)
+        for other in records
+        if (other.pod_uid, other.container) == (record.pod_uid, record.container)
+    }
+    prefix = offer.name.rpartition("vgpu-number")[0]
+    memory_mib = units.get(f"{prefix}vgpu-memory", 0) * offer.memory_unit_mib
+    cores_percent = units.get(f"{prefix}vgpu-cores", 0)
+    if not memory_mib and not cores_percent:
+        return ()
+    return tuple(Share(card, memory_mib, cores_percent) for card in sorted(map(card_of, record.slots)))

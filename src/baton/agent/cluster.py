@@ -20,13 +20,13 @@ from baton.agent.answers import overridden
 from baton.agent.assignments import Container, NodePod, Settlement
 from baton.agent.config import Kind
 from baton.agent.daemon import Agent, Companion
-from baton.agent.lockport import PodLimits
+from baton.agent.lockport import LockPort, PodLimits
 from baton.agent.podresources import PodUid, Recorded, owners_of, read_checkpoint
 from baton.agent.resources import Offer, Role
 from baton.errors import BatonError
 from baton.gpu.cards import CardId, Sample
 from baton.kube import card_annotations
-from baton.kube.card_annotations import LOAD, NODE_LOCK, NODE_LOCK_OWNER, OFFERED_CARDS, REGISTER
+from baton.kube.card_annotations import LOAD, NODE_LOCK, NODE_LOCK_OWNER, OFFERED_CARDS, REGISTER, Share
 from baton.kube.client import STRATEGIC_PATCH, Client, Resource
 from baton.kube.objects import Metadata, ObjectReference
 from baton.kube.recorder import Recorder
@@ -43,6 +43,10 @@ _UNKNOWN_POD_LIMIT_S = 1.0
 without the pod the scheduler's choice is lost for good; a node that keeps up waits for milliseconds."""
 _UNKNOWN_START_LIMIT_S = 10.0
 """The same before a container with limits starts. Kubelet allows 30 s, and starts other pods meanwhile."""
+_LIMITS_LIMIT_S = 15.0
+"""How long a container's start waits for the lock daemon to take its limits. With the wait for its pod it is less than
+the 30 s that kubelet allows, after which it would tell of a timeout and not of our reason."""
+_LIMITS_AGAIN_S = 0.2
 _MIRRORED = "kubernetes.io/config.mirror"
 """On the API server's copy of a static pod: the UID by which kubelet knows it."""
 _REPEAT_S = 60.0
@@ -153,16 +157,34 @@ class ClusterSide(Companion):
         limit_s = _UNKNOWN_START_LIMIT_S if offer.kind is Kind.VGPU else _UNKNOWN_POD_LIMIT_S
         owner = await self._once_known(lambda: self._known_owner(owners), limit_s) if owners else None
         if owner is None:
-            _log.debug("start of an unknown pod", resource=offer.name, slots=sorted(slots))
+            _log.info("start of a pod that the API server has not told of", resource=offer.name, slots=sorted(slots))
+            shares = [share for one in owners for share in assignments.recorded_shares(one, records, offer)]
+        else:
+            settlement = assignments.decide(self._pods, records, owner, offer, self._admitted)
+            asyncio.get_running_loop().create_task(self._record(offer, settlement))  # ends by itself, soon
+            if settlement.refusal:
+                return settlement.refusal
+            self._admitted.add((owner.pod_uid, owner.container))
+            shares = list(settlement.shares)
+        if agent.lock is None or await self._in_force(agent, agent.lock, shares):
             return ""
-        settlement = assignments.decide(self._pods, records, owner, offer, self._admitted)
-        asyncio.get_running_loop().create_task(self._record(offer, settlement))  # ends by itself, soon
-        if settlement.refusal:
-            return settlement.refusal
-        self._admitted.add((owner.pod_uid, owner.container))
-        if agent.lock is not None:
-            await agent.lock.limit(self._limits(agent, records))
-        return ""
+        return (
+            "the lock daemon does not answer, so the limits of this container would not be in force; it starts when "
+            "the daemon is back (`baton lock status` on the node)"
+        )
+
+    async def _in_force(self, agent: Agent, lock: LockPort, shares: Sequence[Share]) -> bool:
+        """Put limits in force before a container can use its cards. The daemon may be just starting, so those that
+        the container has are waited for; a container that has none, or no hook to heed them, needs no daemon."""
+        limited = agent.config.hook.enabled and any(share.memory_mib or share.cores_percent for share in shares)
+        try:
+            async with asyncio.timeout(_LIMITS_LIMIT_S):
+                while True:
+                    if await lock.limit(lambda: self._limits(agent)) or not limited:
+                        return True
+                    await asyncio.sleep(_LIMITS_AGAIN_S)
+        except TimeoutError:
+            return not limited
 
     async def _once_known(self, find: Callable[[], T | None], limit_s: float) -> T | None:
         """What `find` finds among the pods; kubelet and we learn of a pod by different connections, and it can be
@@ -334,23 +356,21 @@ class ClusterSide(Companion):
         while True:
             await self._synced.wait()
             if agent.lock is not None:
-                await agent.lock.limit(self._limits(agent, self._records(agent)))
+                await agent.lock.limit(lambda: self._limits(agent))
             await asyncio.sleep(agent.config.api.load_every_s)
 
-    def _limits(self, agent: Agent, records: list[Recorded]) -> list[PodLimits]:
+    def _limits(self, agent: Agent) -> list[PodLimits]:
+        records = self._records(agent)
         found: dict[PodUid, PodLimits] = {}
         for endpoint in agent.endpoints.values():
             offer = endpoint.board.offer
             if offer.role is not Role.CARDS or offer.kind is not Kind.VGPU:
                 continue
             for (uid, _), shares in assignments.shares_in_force(self._pods, records, offer).items():
-                pod = self._pods[uid]
-                limits = found.setdefault(uid, PodLimits(uid, pod.namespace, pod.name))
+                limits = found.setdefault(uid, PodLimits(uid))
                 # The daemon's terms are per client and card; of a pod's several limits the widest must pass.
                 found[uid] = PodLimits(
                     uid,
-                    pod.namespace,
-                    pod.name,
                     _widest(limits.memory_mib, [share.memory_mib for share in shares]),
                     _widest(limits.cores_percent, [share.cores_percent for share in shares]),
                     oversubscribe=False,

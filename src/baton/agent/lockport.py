@@ -29,8 +29,6 @@ class PodLimits(msgspec.Struct, frozen=True):
     """What a pod may take of each of its cards. Zero is no limit."""
 
     pod_uid: PodUid
-    namespace: str
-    pod: str
     memory_mib: int = 0
     cores_percent: int = 0
     oversubscribe: bool = True
@@ -48,8 +46,11 @@ class LockPort(Protocol):
     async def loads(self) -> Mapping[CardId, CardLoad] | None:
         """Load per card; None when the daemon does not answer in time."""
 
-    async def limit(self, limits: list[PodLimits]) -> bool:
-        """Put the limits of all pods of this node in force; False when the daemon did not take them."""
+    async def limit(self, current: Callable[[], list[PodLimits]]) -> bool:
+        """Put the limits of all pods of this node in force; False when the daemon did not take them.
+
+        They are asked for when it is this call's turn: what another call has put in force meanwhile must not be undone.
+        """
 
     async def share(self, modes: Mapping[CardId, Sharing]) -> bool:
         """Set how cards are shared; False when the daemon did not take it."""
@@ -98,9 +99,9 @@ class LockClient:
             for card in status.gpus
         }
 
-    async def limit(self, limits: list[PodLimits]) -> bool:
+    async def limit(self, current: Callable[[], list[PodLimits]]) -> bool:
         async with self._one_at_a_time:
-            wanted = {one.pod_uid: one for one in limits}
+            wanted = {one.pod_uid: one for one in current()}
             if not wanted and not self._told:
                 return True
             try:
@@ -110,7 +111,8 @@ class LockClient:
                         await self._patient.send(SetRule(_rule(one)))
                         self._told[uid] = one
                 for uid in self._told.keys() - wanted.keys():
-                    await self._patient.send(DropRule(_rule(self._told.pop(uid))))
+                    await self._patient.send(DropRule(_rule(self._told[uid])))
+                    del self._told[uid]
             except (BatonError, OSError, msgspec.DecodeError) as error:
                 _log.warning("limits are not in force yet", reason=str(error))
                 return False

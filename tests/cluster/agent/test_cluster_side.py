@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 TOLD = CONFIG.replace("api: {enabled: false}", "api: {load-every-s: 1}")
 VGPU = TOLD.replace(
     "name: nvshare.com/gpu\n    replicas: 4", "name: volcano.sh/vgpu-number\n    kind: vgpu\n    memory-unit-mib: 1024"
-)
+).replace("lock: {supervise: false}", "")
 NUMBER = "volcano.sh/vgpu-number"
 
 

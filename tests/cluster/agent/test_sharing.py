@@ -48,15 +48,21 @@ def test_a_container_with_two_cards_uses_both(node: GpuNode, agents: Callable[..
 def test_a_pod_with_a_memory_limit_gets_out_of_memory_at_its_limit(
     node: GpuNode, agents: Callable[..., AgentOnNode]
 ) -> None:
-    """4 GiB of a 16 GiB card: 3 GiB more than the first 64 MiB fit, 5 GiB do not, and the neighbour has no limit."""
+    """4 GiB of a 16 GiB card: 3 GiB more than the first 64 MiB fit, 5 GiB do not. All come at once, and the limits are
+    each pod's own: with 8 GiB the 5 GiB fit, and without a limit, too."""
     agents(VGPU)
-    limits = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "4"}
-    for name, want_mib, given in (("fits", 3072, limits), ("too-much", 5120, limits)):
+    for name, want_mib, limit in (
+        ("too-much", 5120, 4),
+        ("larger", 5120, 8),
+        ("fits", 3072, 4),
+        ("unlimited", 5120, 0),
+    ):
         command = ("python3", "-c", workloads.REPORT, str(want_mib))
         spec = container("main", 0, image=WORKLOAD, command=command)
+        given = {"volcano.sh/vgpu-number": "1"} | ({"volcano.sh/vgpu-memory": str(limit)} if limit else {})
         node.create(name, containers=[{**spec, "resources": {"limits": given}}])
-    assert result(node, "fits")[1]["code"] == 0
     assert result(node, "too-much")[1]["name"] == "CUDA_ERROR_OUT_OF_MEMORY"
+    assert [result(node, name)[1]["code"] for name in ("larger", "fits", "unlimited")] == [0, 0, 0]
 
 
 def test_two_pods_on_one_card_take_turns(node: GpuNode, agents: Callable[..., AgentOnNode]) -> None:
