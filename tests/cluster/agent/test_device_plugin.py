@@ -232,6 +232,21 @@ def test_spread_balances_pods_and_strict_spread_refuses_in_one_sentence(
     assert "policy strict-spread gives every slot of a container another card" in node.failed("greedy")
 
 
+def test_ten_thousand_slots_are_registered_and_chosen_by_the_policy(
+    node: GpuNode, agents: Callable[..., AgentOnNode]
+) -> None:
+    """Had the agent not understood kubelet's question about all of them, kubelet would have chosen at random."""
+    agents(CONFIG.replace("replicas: 4", "replicas: 5000"))
+    node.bed.wait_for(lambda: len(node.healthy_slots()) == 10_000, "kubelet to have them all")
+    taken: set[str] = set()
+    for ordinal in (1, 2):
+        node.create(f"pod-{ordinal}", 2)
+        node.running(f"pod-{ordinal}")
+        taken |= {f"{card}__{ordinal}" for card in node.cards}
+        assert {slot for holding in node.holdings() for slot in holding.slots} == taken
+    node.audit()
+
+
 def test_a_rolling_update_with_overlap_ends_with_the_new_agent_registered(
     node: GpuNode, agents: Callable[..., AgentOnNode]
 ) -> None:

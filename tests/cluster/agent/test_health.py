@@ -49,17 +49,31 @@ def test_allocatable_is_lowered_by_the_unhealthy_and_back_while_capacity_stays(
     node.until_allocatable(SLOTS * CARDS)
 
 
+def shown_health(node: GpuNode, name: str) -> str:
+    """What a pod's status says of its device."""
+    statuses = node.pod(name)["status"]["containerStatuses"][0].get("allocatedResourcesStatus", [])
+    return next((device["health"] for one in statuses for device in one["resources"]), "")
+
+
 def test_a_running_pods_status_shows_the_health_of_its_device(node: GpuNode, agent: AgentOnNode) -> None:
     node.create("pod")
     node.running("pod")
     (slot,) = node.slots("pod")
     node.inject(node.cards.index(card_of(slot)), "lost")
-
-    def health() -> str:
-        statuses = node.pod("pod")["status"]["containerStatuses"][0].get("allocatedResourcesStatus", [])
-        return next((device["health"] for one in statuses for device in one["resources"]), "")
-
-    node.bed.wait_for(lambda: health() == "Unhealthy", "the pod's status to show it")
+    node.bed.wait_for(lambda: shown_health(node, "pod") == "Unhealthy", "the pod's status to show it")
     assert node.pod("pod")["status"]["phase"] == "Running", "nobody is killed for it"
     node.inject(node.cards.index(card_of(slot)), "heal")
-    node.bed.wait_for(lambda: health() == "Healthy", "the pod's status to show the return")
+    node.bed.wait_for(lambda: shown_health(node, "pod") == "Healthy", "the pod's status to show the return")
+
+
+def test_a_failed_pods_status_shows_the_health_its_device_had(node: GpuNode, agent: AgentOnNode) -> None:
+    """Whoever asks later why a pod failed finds it there."""
+    node.create("pod")
+    node.running("pod")
+    (slot,) = node.slots("pod")
+    node.inject(node.cards.index(card_of(slot)), "lost")
+    node.bed.wait_for(lambda: shown_health(node, "pod") == "Unhealthy", "the pod's status to show it")
+    path = f"/api/v1/namespaces/{node.namespace}/pods/pod"
+    node.bed.api.patch(path, {"spec": {"activeDeadlineSeconds": 1}})
+    assert "DeadlineExceeded" in node.failed("pod")
+    assert shown_health(node, "pod") == "Unhealthy"
