@@ -1,9 +1,11 @@
 """`baton run`: what a user types and sees."""
 
+import contextlib
 import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -26,11 +28,23 @@ def test_the_daemon_is_started_once_and_stays(machine: Machine) -> None:
     assert machine.control.status().pid == pid
 
 
+def daemons(machine: Machine) -> list[int]:
+    """The lock daemons of this machine, ready or not."""
+    words = [str(machine.folder / "run" / "lock").encode(), b"lockd"]
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            said = file.read_bytes().split(b"\0")
+            if all(word in said for word in words):
+                found.append(int(file.parent.name))
+    return found
+
+
 def test_two_runs_that_both_find_no_daemon_agree_on_one(machine: Machine) -> None:
     runs = [machine.start("run", "--", "true") for _ in range(4)]
     errors = [run.communicate(timeout=PATIENCE_S)[1] for run in runs]
     assert [run.returncode for run in runs] == [0] * 4, errors
-    assert machine.control.status().pid
+    assert daemons(machine) == [machine.control.status().pid], "those that lost are gone, not about to start"
 
 
 def test_the_summary_says_what_the_program_got(machine: Machine) -> None:

@@ -4,10 +4,8 @@ A daemon started here outlives the command that needed it: it leads a session of
 sockets, and is found again by the next command through the socket directory.
 """
 
-import contextlib
 import fcntl
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +15,7 @@ from pathlib import Path
 
 from baton.errors import UnavailableError
 from baton.lock.paths import Paths
+from baton.lock.peers import peer_of
 
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 5.0
@@ -25,18 +24,23 @@ _LOOK_EVERY_S = 0.02
 
 def answers(sockets: Path) -> bool:
     """Whether a daemon accepts connections in this socket directory."""
+    return _who_answers(sockets) is not None
+
+
+def _who_answers(sockets: Path) -> int | None:
+    """The process that accepts connections there; 0 when this process cannot see it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(str(sockets / "scheduler.sock"))
         except OSError:
-            return False
-    return True
+            return None
+        return peer_of(probe).pid
 
 
 def spawn(
     sockets: Path, environment: Mapping[str, str] | None = None, options: Sequence[str] = ()
 ) -> "subprocess.Popen[bytes]":
-    """Start a daemon and wait until it answers."""
+    """Start a daemon and wait until it, or another that was started at the same time, answers; ours ends then."""
     sockets.parent.mkdir(parents=True, exist_ok=True)
     log = sockets.parent / "lockd.log"
     with log.open("ab") as output:
@@ -49,17 +53,28 @@ def spawn(
             start_new_session=True,
         )
     deadline = time.monotonic() + _START_TIMEOUT_S
-    while not answers(sockets):
+    while (pid := _who_answers(sockets)) is None:
         # Beside another daemon that is just starting ours gives way, and that one will answer in a moment.
         if process.poll() is not None and not _taken(sockets):
             raise UnavailableError(f"the lock daemon did not start: {_last_line(log)} (log: {log})")
         if time.monotonic() > deadline:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+            _end(process)
             raise UnavailableError(f"the lock daemon did not answer in {_START_TIMEOUT_S:.0f} s (log: {log})")
         time.sleep(_LOOK_EVERY_S)
+    if pid != process.pid:
+        # It would give way, but perhaps so late that the other has ended meanwhile, and nobody knows of it.
+        _end(process)
     return process
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End a daemon of ours, gently first."""
+    process.terminate()
+    try:
+        process.wait(_STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _taken(sockets: Path) -> bool:
@@ -99,16 +114,8 @@ class OwnDaemon:
         self._process = spawn(self.sockets, self._environment, self._options)
 
     def stop(self) -> None:
-        """End it, gently first."""
-        if self._process is None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._process.pid, signal.SIGTERM)
-        try:
-            self._process.wait(_STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        if self._process is not None:
+            _end(self._process)
         self._process = None
 
 
