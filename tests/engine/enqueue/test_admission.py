@@ -50,16 +50,15 @@ def test_queue_capability_limits_admission() -> None:
         assert admitted(cluster) == {"j0", "j1"}, plugin
 
 
-def test_a_namespace_quota_counts_cards_by_memory_too() -> None:
-    memory = "volcano.sh/vgpu-memory"
-    quota = Quota(
-        namespace="team", name="q", hard=((f"requests.{memory}", 10_000),), used=((f"requests.{memory}", 3_000),)
-    )
+@pytest.mark.parametrize("resource", ["volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"])
+def test_a_namespace_quota_counts_shares_of_cards_too(resource: str) -> None:
+    asked = f"requests.{resource}"
+    quota = Quota(namespace="team", name="q", hard=((asked, 100),), used=((asked, 30),))
     jobs = [
-        job(f"j{i}", pods=0, phase=GroupPhase.PENDING, created_s=float(i), min_resources=((memory, 4_000),))
+        job(f"j{i}", pods=0, phase=GroupPhase.PENDING, created_s=float(i), min_resources=((resource, 40),))
         for i in range(2)
     ]
-    other = job("other", pods=0, phase=GroupPhase.PENDING, min_resources=((memory, 40_000),), namespace="free")
+    other = job("other", pods=0, phase=GroupPhase.PENDING, min_resources=((resource, 400),), namespace="free")
     cluster = Cluster(nodes=[node("a")], jobs=[*jobs, other], quotas=[quota], conf=conf("resourcequota"))
     assert admitted(cluster) == {"j0", "free/other"}
 
