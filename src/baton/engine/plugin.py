@@ -123,7 +123,7 @@ class Plugin(Generic[A]):
         raise NotImplementedError
 
     def card_scores(self, task: Task, row: int) -> Sequence[float] | None:
-        """Preference among the cards of one node, higher first."""
+        """Preference among the cards of one node, higher first; those of several plugins add up. None: no opinion."""
         raise NotImplementedError
 
     def domain_scores(self, need: Vector, domains: "DomainView") -> Floats:

@@ -359,11 +359,8 @@ class Session:
         plan = task.needs.cards
         if not plan.demands:
             return NOTHING
-        scores = None
-        for plugin in self._card_scorers:
-            scores = plugin.card_scores(task, row)
-            if scores is not None:
-                break
+        given = [scores for plugin in self._card_scorers if (scores := plugin.card_scores(task, row)) is not None]
+        scores = [sum(one) for one in zip(*given, strict=True)] if len(given) > 1 else next(iter(given), None)
         allowed = self._allowed_cards(task, row)
         return self.state.ledger.pick(row, plan, plane, order=self._card_order, allowed=allowed, scores=scores)
 

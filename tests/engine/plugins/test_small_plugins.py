@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import pytest
 
-from baton.engine.objects import Card, CardId, NodeName, Pod
-from tests.engine.clusters import Cluster, JobLiteral, gang, job, node, pod, queue, spec, vgpu, whole
+from baton.engine.objects import Card, CardGrant, CardId, CardKind, NodeName, Pod
+from tests.engine.clusters import Cluster, JobLiteral, gang, job, node, pod, queue, running, spec, vgpu, whole
 
 
 def conf(plugin: str, arguments: str = "", actions: str = "allocate") -> str:
@@ -70,6 +70,24 @@ def test_a_card_above_a_threshold_is_not_chosen_however_idle_it_is() -> None:
     outcome = cluster.run()
     assert outcome.cards == {"p0": ["busy"]}
     assert "below the load thresholds" in outcome.verdicts["p1"].paragraph()
+
+
+@pytest.mark.parametrize("plugins", [("fragmentation", "usage"), ("usage", "fragmentation")])
+def test_a_hot_card_is_not_chosen_though_it_is_the_one_that_leaves_least_fragments(plugins: tuple[str, str]) -> None:
+    ask = spec(ask=[vgpu(memory_mib=8_000, cores=50)])
+    grant = [CardGrant("main", CardId("begun"), CardKind.VGPU, 8_000, 500)]
+    text = 'actions: "allocate"\ntiers:\n- plugins:\n' + "".join(
+        f"  - name: {name}\n" for name in ("predicates", "deviceshare", *plugins)
+    )
+
+    def chosen(temperature_c: float) -> list[str]:
+        cards = (card("begun", temperature_c=temperature_c), card("empty"))
+        begun = running("r", "a", ask, cards=grant)
+        cluster = Cluster(nodes=[node("a", card_list=cards)], pods=[begun, pod("p", ask)], conf=text)
+        return cluster.run().cards["p"]
+
+    assert chosen(40.0) == ["begun"]
+    assert chosen(95.0) == ["empty"]
 
 
 def test_node_groups_belong_to_queues() -> None:
