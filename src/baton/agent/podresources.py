@@ -57,7 +57,8 @@ class PodResources:
                     request_serializer=api.ListPodResourcesRequest.SerializeToString,
                     response_deserializer=api.ListPodResourcesResponse.FromString,
                 )
-                answer = await asyncio.wait_for(call(api.ListPodResourcesRequest()), limit_s)
+                async with asyncio.timeout(limit_s):
+                    answer = await call(api.ListPodResourcesRequest())
         except (grpc.aio.AioRpcError, TimeoutError):
             return None
         return grouped(answer.pod_resources)

@@ -94,7 +94,8 @@ async def _run(scenarios: "list[Scenario]", patience_s: float, *, live: bool) ->
 async def _one(scenario: "Scenario", patience_s: float) -> None:
     async with scenario:
         try:
-            await asyncio.wait_for(scenario.run(), patience_s)
+            async with asyncio.timeout(patience_s):
+                await scenario.run()
         except TimeoutError:
             scenario.progress.stopped = True
             scenario.progress.ended_at = scenario.progress.elapsed_s()

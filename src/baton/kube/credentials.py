@@ -119,7 +119,8 @@ async def _ask_plugin(access: Access) -> _ExecStatus:
         hint = f"; {access.exec_install_hint}" if access.exec_install_hint else ""
         raise UnavailableError(f"the credential plugin {command[0]} cannot be run: {error.strerror}{hint}") from None
     try:
-        answer, complaint = await asyncio.wait_for(process.communicate(), _EXEC_TIMEOUT_S)
+        async with asyncio.timeout(_EXEC_TIMEOUT_S):
+            answer, complaint = await process.communicate()
     except TimeoutError:
         process.kill()
         await process.wait()

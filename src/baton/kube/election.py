@@ -79,7 +79,8 @@ class Election:
             await asyncio.sleep(self._retry_s)
             left_s = self._renew_deadline_s - (time.monotonic() - renewed_at)
             try:
-                kept = await asyncio.wait_for(self._try_acquire(), max(0.0, left_s))
+                async with asyncio.timeout(max(0.0, left_s)):
+                    kept = await self._try_acquire()
             except TimeoutError:
                 return
             if kept:

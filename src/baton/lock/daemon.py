@@ -320,7 +320,8 @@ class LockDaemon:
             # The first switch after a quiet time is worth seeing: it tells what a switch costs.
             self._contention.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._contention.wait(), _SAMPLE_IDLE_S)
+                async with asyncio.timeout(_SAMPLE_IDLE_S):
+                    await self._contention.wait()
 
     def card_named(self, raw: bytes | None) -> CardId | None:
         """The card a client means: the one it names, else the first; made on demand where no inventory is known."""
