@@ -34,6 +34,7 @@ _FATAL = [
     _Fault("Xid fatal (79)", "xid", {"xid": 79}),
     _Fault("off the bus", "lost", {}),
     _Fault("uncorrectable ECC", "ecc", {}),
+    _Fault("slow link", "slow-link", {"factor": 0.1}),
 ]
 _APPLICATION = _Fault("Xid application (31)", "xid", {"xid": 31})
 

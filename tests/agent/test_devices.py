@@ -142,3 +142,43 @@ replicas: 0
 def test_a_name_that_is_taken_is_refused(machine: Path) -> None:
     with pytest.raises(BatonError, match=r"zju\.edu\.cn/darwin, which is taken"):
         load_kinds([str(machine / "darwin.yaml")], ["zju.edu.cn/darwin"])
+
+
+KIND = """
+from baton.agent.answers import Answer
+
+class Lamps:
+    resource = "example.com/lamp"
+    look_every_s = 1.0
+    unhealthy = frozenset()
+
+    def look(self):
+        return True
+
+    def offer(self):
+        raise NotImplementedError
+
+    def answer(self, slots):
+        return Answer(environment={"LAMPS": ",".join(slots)})
+
+    def labels(self):
+        return {}
+"""
+
+
+def test_a_kind_of_an_installed_package_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lamps.py").write_text(KIND)
+    package = tmp_path / "lamps-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: lamps\nVersion: 1.0\n")
+    points = package / "entry_points.txt"
+    points.write_text("[baton.devices]\nlamps = lamps:Lamps\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    (kind,) = load_kinds([])
+    assert kind.resource == "example.com/lamp"
+    assert kind.answer(["a", "b"]).environment == {"LAMPS": "a,b"}
+    with pytest.raises(BatonError, match=r"example\.com/lamp, which is taken"):
+        load_kinds([], taken=["example.com/lamp"])
+    points.write_text("[baton.devices]\nlamps = lamps:Candles\n")
+    with pytest.raises(BatonError, match=r"device kind lamps \(lamps:Candles\) could not be loaded"):
+        load_kinds([])

@@ -9,8 +9,8 @@ from baton.gpu.xids import classify
 A, B = CardId("GPU-a"), CardId("GPU-b")
 
 
-def tracker(*, max_temperature_c: int | None = None, hold_s: float = 60.0) -> HealthTracker:
-    found = HealthTracker(1.0, hold_s, max_temperature_c=max_temperature_c)
+def tracker(*, max_temperature_c: int | None = None, min_link_percent: int = 0, hold_s: float = 60.0) -> HealthTracker:
+    found = HealthTracker(1.0, hold_s, max_temperature_c=max_temperature_c, min_link_percent=min_link_percent)
     found.know([A, B])
     return found
 
@@ -25,6 +25,10 @@ def probe(*bad: CardId, reason: str = "the driver asks for a reset of this GPU")
 
 def hot(card: CardId, temperature_c: int) -> Sample:
     return Sample(card, 0, 0, 0, temperature_c, None, None, None, None, None)
+
+
+def on_link(card: CardId, lanes: int | None, most: int | None) -> Sample:
+    return Sample(card, 0, 0, 0, 30, None, None, None, None, None, link_lanes=lanes, link_lanes_most=most)
 
 
 @pytest.mark.parametrize("number", [13, 31, 43, 45, 63, 94])
@@ -89,6 +93,27 @@ def test_heat_above_a_given_limit_takes_a_card_away_and_cooling_brings_it_back()
     health.probes(probe(), (hot(A, 80), hot(B, 80)), 1.0)
     assert health.probes(probe(), (hot(A, 80), hot(B, 80)), 2.0)
     assert health.unhealthy() == frozenset()
+
+
+def test_a_link_that_lost_most_of_its_lanes_takes_a_card_away_until_it_is_trained_anew() -> None:
+    health = tracker(min_link_percent=50)
+
+    def measured(lanes: int) -> tuple[Sample, Sample]:
+        return (on_link(A, lanes, 16), on_link(B, 8, 16))
+
+    assert health.probes(probe(), measured(7), 0.0)
+    (verdict,) = [verdict for verdict in health.verdicts() if not verdict.healthy]
+    assert verdict.card == A
+    assert "7 of 16 lanes" in verdict.reason
+    health.probes(probe(), measured(16), 1.0)
+    assert health.probes(probe(), measured(16), 2.0)
+    assert health.unhealthy() == frozenset()
+
+
+@pytest.mark.parametrize(("lanes", "most", "percent"), [(None, None, 50), (1, None, 50), (1, 16, 0)])
+def test_a_link_that_is_unknown_or_not_looked_at_is_good(lanes: int | None, most: int | None, percent: int) -> None:
+    health = tracker(min_link_percent=percent)
+    assert not health.probes(probe(), (on_link(A, lanes, most),), 0.0)
 
 
 def test_an_ignored_xid_is_counted_but_changes_nothing() -> None:

@@ -71,7 +71,15 @@ def test_a_sample_of_a_quiet_card_has_no_gaps(machine: Machine) -> None:
         pcie_sent_bytes=0,
         pcie_received_bytes=0,
         processes=(),
+        link_lanes=16,
+        link_lanes_most=16,
     )
+
+
+def test_a_sample_tells_of_lost_lanes(machine: Machine) -> None:
+    machine.inject("slow-link", 1, factor=0.25)
+    samples = msgspec.convert(asked(machine, "answer(NvmlSource().telemetry())"), tuple[Sample, ...])
+    assert [(sample.link_lanes, sample.link_lanes_most) for sample in samples] == [(16, 16), (4, 16)]
 
 
 def test_the_source_says_that_it_is_simulated(machine: Machine) -> None:

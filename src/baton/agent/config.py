@@ -179,6 +179,9 @@ class Health(msgspec.Struct, frozen=True, rename="kebab"):
     probe_every_s: Annotated[float, Meta(ge=0.05, le=600.0)] = 0.4
     max_temperature_c: Annotated[int, Meta(ge=40, le=150)] | None = None
     """Above it a card takes no new work; none by default, since cards throttle by themselves."""
+    min_link_percent: Annotated[int, Meta(ge=0, le=100)] = 50
+    """A card whose link to the host has fewer of its lanes takes no new work: what shares it pages over that link. Half
+    of them is a common loss that only costs time; 0: the link is not looked at."""
     ignore_xids: tuple[int, ...] = ()
 
 

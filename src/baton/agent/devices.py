@@ -267,7 +267,7 @@ def _unique(items: Iterable[T]) -> tuple[T, ...]:
 def load_kinds(paths: Sequence[str], taken: Iterable[str] = ()) -> tuple[DeviceKind, ...]:
     """The kinds of the given files and of installed entry points, each looked for once; `taken` names are refused."""
     kinds: list[DeviceKind] = [load_kind(Path(path)) for path in paths]
-    kinds += [entry.load()() for entry in importlib.metadata.entry_points(group="baton.devices")]
+    kinds += map(_installed, importlib.metadata.entry_points(group="baton.devices"))
     seen = set(taken)
     for kind in kinds:
         if kind.resource in seen:
@@ -275,6 +275,14 @@ def load_kinds(paths: Sequence[str], taken: Iterable[str] = ()) -> tuple[DeviceK
         seen.add(kind.resource)
         kind.look()
     return tuple(kinds)
+
+
+def _installed(entry: importlib.metadata.EntryPoint) -> DeviceKind:
+    try:
+        kind: DeviceKind = entry.load()()
+    except Exception as error:  # whatever a foreign package does
+        raise BatonError(f"the device kind {entry.name} ({entry.value}) could not be loaded: {error}") from error
+    return kind
 
 
 def load_kind(path: Path) -> FileKind:

@@ -43,7 +43,11 @@ class GpuWatch:
         self._stopping = threading.Event()
         self._listener: threading.Thread | None = None
         self.tracker = HealthTracker(
-            health.heal_s, health.hold_s, max_temperature_c=health.max_temperature_c, ignore_xids=health.ignore_xids
+            health.heal_s,
+            health.hold_s,
+            max_temperature_c=health.max_temperature_c,
+            min_link_percent=health.min_link_percent,
+            ignore_xids=health.ignore_xids,
         )
         self.cards: tuple[Card, ...] = ()
         self.samples: tuple[Sample, ...] = ()

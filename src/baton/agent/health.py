@@ -42,11 +42,13 @@ class HealthTracker:
         hold_s: float,
         *,
         max_temperature_c: int | None = None,
+        min_link_percent: int = 0,
         ignore_xids: Iterable[int] = (),
     ) -> None:
         self._heal_s = heal_s
         self._hold_s = hold_s
         self._max_temperature_c = max_temperature_c
+        self._min_link_percent = min_link_percent
         self._ignored = frozenset(ignore_xids)
         self._records: dict[CardId, _Record] = {}
         self.xids: dict[tuple[CardId | None, int], int] = {}
@@ -86,14 +88,14 @@ class HealthTracker:
 
     def probes(self, states: Sequence[CardHealth], samples: Sequence[Sample], now_s: float) -> bool:
         """Take the driver's opinion of every card; True when a verdict changed."""
-        temperatures = {sample.card: sample.temperature_c for sample in samples}
+        measured = {sample.card: sample for sample in samples}
         seen = {state.card: state for state in states}
         changed = False
         for card, record in self._records.items():
             state = seen.get(card)
             defect = "the driver does not list it any more" if state is None else state.reason
-            if not defect and self._too_hot(temperatures.get(card)):
-                defect = f"{temperatures[card]} °C is above the limit of {self._max_temperature_c} °C"
+            if not defect and card in measured:
+                defect = self._out_of_bounds(measured[card])
             if defect:
                 record.confirmed = True
                 record.good_since_s = None
@@ -104,12 +106,18 @@ class HealthTracker:
                 changed |= self._pardon(record, now_s)
         return changed
 
-    def _too_hot(self, temperature_c: int | None) -> bool:
-        return (
-            self._max_temperature_c is not None
-            and temperature_c is not None
-            and temperature_c > self._max_temperature_c
-        )
+    def _out_of_bounds(self, sample: Sample) -> str:
+        """What was measured and the configuration does not allow; empty when there is nothing."""
+        most_c, heat_c = self._max_temperature_c, sample.temperature_c
+        if most_c is not None and heat_c is not None and heat_c > most_c:
+            return f"{heat_c} °C is above the limit of {most_c} °C"
+        lanes, most = sample.link_lanes, sample.link_lanes_most
+        if lanes and most and 100 * lanes < self._min_link_percent * most:
+            return (
+                f"its link to the host uses {lanes} of {most} lanes, less than {self._min_link_percent} %; "
+                "reset it or seat it anew"
+            )
+        return ""
 
     def _condemn(self, record: _Record, reason: str, now_s: float) -> bool:
         fresh = not record.reason

@@ -94,6 +94,10 @@ def _card_metrics(agent: Agent) -> Iterator[Metric]:
             "Power that the card draws.",
             {card: sample.power_w for card, sample in samples.items()},
         ),
+        "baton_card_link_lanes": (
+            "Lanes that the card's link to the host uses.",
+            {card: _scaled(sample.link_lanes, 1.0) for card, sample in samples.items()},
+        ),
     }
     for name, (help_text, values) in gauges.items():
         family = GaugeMetricFamily(name, help_text, labels=_CARD)

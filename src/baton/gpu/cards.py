@@ -71,6 +71,11 @@ class Sample(msgspec.Struct, frozen=True):
     """From the card to the host since the driver was loaded."""
     pcie_received_bytes: int | None
     processes: tuple[ProcessUse, ...] = ()
+    link_lanes: int | None = None
+    """Lanes that the link to the host uses now; unlike its rate, their number does not fall when the card has nothing
+    to do."""
+    link_lanes_most: int | None = None
+    """Lanes that card and slot have."""
 
 
 class CardHealth(msgspec.Struct, frozen=True):

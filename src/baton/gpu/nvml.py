@@ -340,6 +340,8 @@ def _sample(card: CardId, handle: Any) -> Sample:
         pcie_sent_bytes=_field(handle, pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES),
         pcie_received_bytes=_field(handle, pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES),
         processes=_processes(handle),
+        link_lanes=_ask(pynvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
+        link_lanes_most=_ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
     )
 
 

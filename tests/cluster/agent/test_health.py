@@ -11,6 +11,7 @@ FAULTS = {
     "xid fatal": ("xid", {"xid": 79.0}),
     "off the bus": ("lost", {}),
     "uncorrectable ECC": ("ecc", {}),
+    "slow link": ("slow-link", {"factor": 0.1}),
 }
 
 
