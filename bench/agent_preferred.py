@@ -1,11 +1,14 @@
 """GetPreferredAllocation over a socket, 16 cards x 1,000 slots: time and CPU of both ends, against an empty answer.
 
 Kubelet names the free slots in the order of a Go map, so they come in random order here, too. Policy `load` asks a real
-lock daemon about the cards, with clients on most of them, in every call.
+lock daemon about the cards, with clients on most of them, in every call; at last one that hangs, and one that is gone.
 """
 
 import asyncio
+import logging
+import os
 import random
+import signal
 import statistics
 import tempfile
 import time
@@ -15,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import grpc
+import structlog
 
 from baton.agent import config as configuration
 from baton.agent.answers import Answer
@@ -104,7 +108,7 @@ def _empty_handlers() -> Any:
     )
 
 
-async def _run(sockets: Path) -> None:
+async def _run(sockets: Path, lockd: int) -> None:
     advisors = _Advisors(sockets)
     with tempfile.TemporaryDirectory(prefix="baton-") as folder:
         slots = list(_offer(Policy.SPREAD).pool.slots)
@@ -123,14 +127,22 @@ async def _run(sockets: Path) -> None:
             print(
                 f"{policy.value:26} CPU {ours.cpu_ms:5.2f} ms {ratio:5.1f}x  wall {ours.wall_ms:5.2f} ms  (budget 5 ms)"
             )
-    print(f"the lock daemon answered {advisors.answers} of {_ROUNDS} times within its limit")
+        print(f"the lock daemon answered {advisors.answers} of {_ROUNDS} times within its limit")
+        limit_ms = 1000 * configuration.Lock().load_limit_s
+        for state, number in (("hanging", signal.SIGSTOP), ("killed", signal.SIGKILL)):
+            os.kill(lockd, number)
+            service = PluginService(Board(_offer(Policy.LOAD)), advisors, lambda _stream, _open: None)
+            ours = await _cost(service.handlers(), request, Path(folder) / f"{state}.sock")
+            named = f"load, lock daemon {state}"
+            print(f"{named:26}                        wall {ours.wall_ms:5.2f} ms  (limit {limit_ms:.0f} + 5 ms)")
 
 
 def run() -> None:
-    with daemon() as (_, sockets):
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    with daemon() as (lockd, sockets):
         clients = [Client(sockets, card.bytes) for index, card in enumerate(_UUIDS) for _ in range(index % 3)]
         for client in clients:
             client.socket.sendall(ASK)
-        asyncio.run(_run(sockets))
+        asyncio.run(_run(sockets, lockd))
         for client in clients:
             client.socket.close()

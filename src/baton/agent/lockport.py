@@ -91,7 +91,8 @@ class LockClient:
             async with asyncio.timeout(self._load_limit_s):
                 status = await self._quick.status()
         except (BatonError, OSError, TimeoutError, msgspec.DecodeError) as error:
-            _log.info("the lock daemon does not tell the load; cards are chosen by their slots", reason=str(error))
+            reason = str(error) or f"no answer in {self._load_limit_s:g} s"
+            _log.info("the lock daemon does not tell the load; cards are chosen by their slots", reason=reason)
             return None
         samples = {sample.card: sample for sample in self._samples()}
         return {
