@@ -7,6 +7,7 @@ wire between them. The proxy runs in a thread of its own with its own event loop
 import asyncio
 import contextlib
 import enum
+import socket
 import threading
 from collections.abc import Coroutine
 from types import TracebackType
@@ -39,7 +40,7 @@ class Proxy:
         self._passing = asyncio.Event()
         self._passing.set()
         self._connections: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._listening: socket.socket | None = None
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._thread.start()
         self.port = self._call(self._listen(0))
@@ -87,8 +88,11 @@ class Proxy:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     async def _listen(self, port: int) -> int:
-        self._server = await asyncio.start_server(self._accept, self._listen_host, port)
-        bound: int = self._server.sockets[0].getsockname()[1]
+        """Not with `asyncio.start_server`: what it accepted just before a cut would live on, known to nobody."""
+        self._listening = socket.create_server((self._listen_host, port))
+        self._listening.setblocking(False)
+        self._loop.add_reader(self._listening, self._accept, self._listening)
+        bound: int = self._listening.getsockname()[1]
         return bound
 
     async def _set(self, wire: Wire) -> None:
@@ -98,33 +102,47 @@ class Proxy:
         else:
             self._passing.set()
         if wire is Wire.CUT:
-            if self._server is not None:
-                self._server.close()
-                self._server = None
+            if self._listening is not None:
+                self._loop.remove_reader(self._listening)
+                self._listening.close()
+                self._listening = None
             for task in self._connections:
                 task.cancel()
             await asyncio.gather(*self._connections, return_exceptions=True)
-        elif self._server is None:
+        elif self._listening is None:
             await self._listen(self.port)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _accept(self, listening: socket.socket) -> None:
+        try:
+            client, _ = listening.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        client.setblocking(False)
+        task = self._loop.create_task(self._forward(client))
         self._connections.add(task)
-        there: asyncio.StreamWriter | None = None
+        task.add_done_callback(lambda done: self._forget(done, client))
+
+    def _forget(self, task: asyncio.Task[None], client: socket.socket) -> None:
+        """A task that is cancelled before its first step closes nothing by itself."""
+        client.close()
+        self._connections.discard(task)
+
+    async def _forward(self, client: socket.socket) -> None:
+        ends: list[asyncio.StreamWriter] = []
         try:
             await self._passing.wait()
+            reader, writer = await asyncio.open_connection(sock=client)
+            ends.append(writer)
             back, there = await asyncio.open_connection(*self._target)
+            ends.append(there)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._pump(reader, there))
                 group.create_task(self._pump(back, writer))
         except (asyncio.CancelledError, OSError, ExceptionGroup):
             pass
         finally:
-            for end in (writer, there):
-                if end is not None:
-                    end.transport.abort()
-            self._connections.discard(task)
+            for end in ends:
+                end.transport.abort()
 
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         """Read on while earlier chunks are still held back, so that a delay is a delay and not a narrow pipe."""

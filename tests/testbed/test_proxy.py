@@ -101,3 +101,12 @@ def test_a_cut_resets_connections_and_refuses_new_ones_until_healed(proxy: Proxy
     proxy.heal()
     with connect(proxy) as client:
         assert echo(client, b"again") == b"again"
+
+
+def test_a_cut_reaches_the_connection_that_was_accepted_just_before_it(proxy: Proxy) -> None:
+    for _ in range(300):
+        with connect(proxy) as client:
+            proxy.cut()
+            proxy.heal()
+            with pytest.raises(OSError, match=r"reset|Broken pipe|^$"):
+                echo(client, b"hello")

@@ -24,6 +24,7 @@ from baton.agent.proto import podresources_pb2
 from baton.agent.slots import card_of
 from baton.agent.status import Status, ask
 from baton.gpu import profiles, simulated
+from baton.kube.quantities import scaled
 from testbed.bed import Bed, BedOptions
 from testbed.errors import BedError
 from testbed.images import BUSYBOX, WORKLOAD
@@ -187,11 +188,11 @@ class GpuNode:
 
     def allocatable(self, resource: str = GPU) -> int:
         status = self.bed.api.get(f"/api/v1/nodes/{self.node.name}")["status"]
-        return int(status["allocatable"].get(resource, 0))
+        return scaled(status["allocatable"].get(resource, 0))
 
     def capacity(self, resource: str = GPU) -> int:
         status = self.bed.api.get(f"/api/v1/nodes/{self.node.name}")["status"]
-        return int(status["capacity"].get(resource, 0))
+        return scaled(status["capacity"].get(resource, 0))
 
     def until_allocatable(self, count: int, resource: str = GPU) -> None:
         self.bed.wait_for(lambda: self.allocatable(resource) == count, f"{count} allocatable {resource}", 60.0)
