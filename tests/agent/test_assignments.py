@@ -207,3 +207,17 @@ def test_limits_of_a_pod_that_the_api_server_has_not_told_of_come_from_kubelets_
     ]
     shares = assignments.shares_in_force({}, records, offer("kind: vgpu, memory-unit-mib: 2"))
     assert shares == {(uid, "c0"): (Share(A, 6, 1), Share(B, 6, 1))}
+
+
+def test_limits_are_read_by_the_names_that_the_configuration_gives_memory_and_cores() -> None:
+    named = offer("kind: vgpu, memory-name: example.com/mib, cores-name: example.com/percent", name="example.com/share")
+    uid = PodUid("u")
+    asked = Quantities({"example.com/share": "1", "example.com/mib": "700", "example.com/percent": "30"})
+    wants = NodePod(uid, "ml", "p", "2026-01-01T00:00:00Z", {}, (Container("c0", asked),))
+    assert settle(wants, "c0", {"GPU-a__1"}, named).shares == (Share(A, 700, 30),)
+    records = [
+        Recorded(uid, "c0", "example.com/share", frozenset({"GPU-a__1"})),
+        Recorded(uid, "c0", "example.com/mib", frozenset({"GPU-b__1", "GPU-b__2"})),
+        Recorded(uid, "c0", "example.com/percent", frozenset({"GPU-b__1"})),
+    ]
+    assert assignments.shares_in_force({}, records, named) == {(uid, "c0"): (Share(A, 2, 1),)}

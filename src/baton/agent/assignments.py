@@ -169,13 +169,12 @@ def _limits(pod: NodePod, container: str, offer: Offer, wanted: Sequence[Share])
     spec = next((one for one in pod.containers if one.name == container), None)
     if spec is None or offer.kind is not Kind.VGPU:
         return Share(CardId(""))
-    prefix = offer.name.rpartition("vgpu-number")[0]
-    memory_mib = spec.resources.count(f"{prefix}vgpu-memory") * offer.memory_unit_mib
+    memory_mib = spec.resources.count(offer.memory_name) * offer.memory_unit_mib
     percent = spec.resources.count(MEMORY_PERCENTAGE)
     if percent and offer.terms:
         smallest = min(terms.card.memory_mib for terms in offer.terms.values())
         memory_mib = smallest * min(percent, 100) // 100
-    return Share(CardId(""), memory_mib, spec.resources.count(f"{prefix}vgpu-cores"))
+    return Share(CardId(""), memory_mib, spec.resources.count(offer.cores_name))
 
 
 def _over(offer: Offer, shares: Iterable[Share], others: Iterable[Share]) -> str:
@@ -226,9 +225,8 @@ def recorded_shares(record: Recorded, records: Iterable[Recorded], offer: Offer)
         for other in records
         if (other.pod_uid, other.container) == (record.pod_uid, record.container)
     }
-    prefix = offer.name.rpartition("vgpu-number")[0]
-    memory_mib = units.get(f"{prefix}vgpu-memory", 0) * offer.memory_unit_mib
-    cores_percent = units.get(f"{prefix}vgpu-cores", 0)
+    memory_mib = units.get(offer.memory_name, 0) * offer.memory_unit_mib
+    cores_percent = units.get(offer.cores_name, 0)
     if not memory_mib and not cores_percent:
         return ()
     return tuple(Share(card, memory_mib, cores_percent) for card in sorted(map(card_of, record.slots)))

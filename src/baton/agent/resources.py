@@ -50,6 +50,9 @@ class Offer(msgspec.Struct, frozen=True):
     max_per_container: int
     terms: dict[CardId, Terms]
     memory_unit_mib: int = 1
+    memory_name: str = ""
+    """Of a vGPU: the resource by which a container asks for memory."""
+    cores_name: str = ""
 
     def describe(self) -> str:
         """One line for logs and `--check`."""
@@ -120,6 +123,8 @@ def _offers(resource: Resource, terms: dict[CardId, Terms]) -> list[Offer]:
             max_per_container=resource.max_per_container if role is Role.CARDS else 0,
             terms=terms,
             memory_unit_mib=resource.memory_unit_mib,
+            memory_name=resource.memory_name,
+            cores_name=resource.cores_name,
         )
 
     cards = offer(resource.name, Role.CARDS, {card: entry.slots for card, entry in terms.items()})
