@@ -114,6 +114,17 @@ async def test_a_daemon_that_was_started_anew_is_told_again(daemon: LockDaemon, 
     assert len(daemon.rules) == 1
 
 
+async def test_whoever_notices_a_daemon_started_anew_brings_the_limits_back(
+    daemon: LockDaemon, directory: Path
+) -> None:
+    client = LockClient(directory, samples, PATIENT_S)
+    await client.limit(lambda: [PodLimits(PodUid("uid-1"), memory_mib=2048)])
+    daemon.rules.clear()
+    daemon.epoch = "another"
+    assert await client.share({})
+    assert [rule.pod_uid for rule in daemon.rules] == ["uid-1"]
+
+
 async def test_sharing_modes_are_set_and_auto_is_left_to_the_daemon(daemon: LockDaemon, directory: Path) -> None:
     client = LockClient(directory, samples, PATIENT_S)
     assert await client.share({CardId(CARD): Sharing.AUTO})

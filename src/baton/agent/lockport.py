@@ -133,11 +133,13 @@ class LockClient:
             return True
 
     async def _notice_restart(self) -> None:
+        """A daemon that was started anew hears at once which limits held, whoever noticed and why ever we asked."""
         status = await self._patient.status()
         if status.epoch != self._epoch:
-            self._epoch = status.epoch
-            self._told.clear()
             self._modes.clear()
+            for one in self._told.values():
+                await self._patient.send(SetRule(_rule(one)))
+            self._epoch = status.epoch
 
 
 def _rule(limits: PodLimits) -> Rule:
