@@ -161,7 +161,7 @@ class Lock(msgspec.Struct, frozen=True, rename="kebab"):
     container_directory: str = "/run/baton/lock"
     supervise: bool = True
     """Start `baton lockd` when none answers; it goes on when the agent ends."""
-    load_limit_s: Annotated[float, Meta(ge=0.001, le=5.0)] = 0.05
+    load_limit_s: Annotated[float, Meta(ge=0.001, le=5.0)] = 0.04
     """How long policy `load` waits for the daemon's word before it spreads; kubelet admits nothing meanwhile."""
 
 

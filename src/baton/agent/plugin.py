@@ -145,13 +145,19 @@ class PluginService:
         offer = self._board.offer
         if self._reader.pool is not offer.pool:
             self._reader = WishReader(offer.pool)
-        loads = await self._advisors.loads() if offer.policy is Policy.LOAD else None
+        asking = asyncio.ensure_future(self._loads(offer))
+        await asyncio.sleep(0)  # The question about the load goes out, and is answered while we read.
+        wishes = self._reader.read(request)
+        loads = await asking
         responses = []
-        for wish in self._reader.read(request):
+        for wish in wishes:
             chosen = await self._advisors.chosen_cards(offer, wish.size) if offer.role is Role.CARDS else ()
             slots = prefer(offer.policy, offer.pool, wish, loads, chosen)
             responses.append(api.ContainerPreferredAllocationResponse(deviceIDs=slots))
         return api.PreferredAllocationResponse(container_responses=responses)
+
+    async def _loads(self, offer: Offer) -> Mapping[CardId, CardLoad] | None:
+        return await self._advisors.loads() if offer.policy is Policy.LOAD else None
 
     async def allocate(self, request: api.AllocateRequest, context: Any) -> api.AllocateResponse:
         offer = self._board.offer

