@@ -109,6 +109,10 @@ def test_certificates_that_are_none_are_named(content: dict[str, Any], sentence:
         ({"current-context": ""}, "current-context is not set"),
         ({"current-context": "prod"}, "contexts has no 'prod'; it has lab"),
         ({"clusters": []}, "clusters has no 'c'; it has nothing"),
+        (
+            {"clusters": [{"name": "c", "cluster": {"server": "https://a:1", "proxy-url": "socks5://b:2"}}]},
+            "cluster c: proxy-url must begin with http:// or https://, got 'socks5://b:2'",
+        ),
         ({"clusters": [{"name": "c", "cluster": {}}]}, "server must be a non-empty string, got None"),
         ({"users": [{"name": "u", "user": {"client-key-data": "%%"}}]}, "client-key-data is not valid base64"),
         ({"users": [{"name": "u", "user": {"client-key": "gone"}}]}, "gone cannot be read"),

@@ -51,6 +51,18 @@ class Resource(NamedTuple, Generic[T]):
         return "/".join(parts)
 
 
+class _Request(NamedTuple):
+    """One request as it goes out."""
+
+    method: str
+    path: str
+    timeout: aiohttp.ClientTimeout
+    parameters: Mapping[str, str] = {}
+    data: bytes | None = None
+    content_type: str = ""
+    accept: str = ""
+
+
 class RateLimit:
     """A token bucket: `qps` requests a second on average, `burst` at once. Zero qps means no limit."""
 
@@ -223,7 +235,7 @@ class Client:
             "timeoutSeconds": str(server_timeout_s),
         }
         timeout = aiohttp.ClientTimeout(total=None, connect=self._timeout_s, sock_read=silence_s)
-        response = await self._send("GET", resource.path(namespace), parameters, None, None, timeout)
+        response = await self._send(_Request("GET", resource.path(namespace), timeout, parameters))
         decode = event_decoder(resource.kind)
         rest = b""
         try:
@@ -248,7 +260,7 @@ class Client:
         parameters: Mapping[str, str] | None = None,
         body: Any = None,
         content_type: str = "application/json",
-        accept: str | None = None,
+        accept: str = "",
         timeout_s: float | None = None,
     ) -> bytes:
         """Send one request and return the body of a successful answer, in another form if `accept` asks for it."""
@@ -256,56 +268,39 @@ class Client:
         data = body if isinstance(body, bytes) else msgspec.json.encode(body) if body is not None else None
         timeout = aiohttp.ClientTimeout(total=timeout_s or self._timeout_s)
         try:
-            response = await self._send(method, path, parameters, data, content_type, timeout, accept)
+            response = await self._send(_Request(method, path, timeout, parameters or {}, data, content_type, accept))
             async with response:
                 return await response.read()
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise UnreachableError(_no_answer(self.access.server, error)) from None
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        parameters: Mapping[str, str] | None,
-        data: bytes | None,
-        content_type: str | None,
-        timeout: aiohttp.ClientTimeout,
-        accept: str | None = None,
-    ) -> aiohttp.ClientResponse:
+    async def _send(self, request: _Request) -> aiohttp.ClientResponse:
         """The answer, its body not read yet; credentials that are refused are renewed once."""
         try:
-            return await self._send_once(method, path, parameters, data, content_type, timeout, accept)
+            return await self._send_once(request)
         except UnauthorizedError:
             if not self._credentials.refused():
                 raise
-        return await self._send_once(method, path, parameters, data, content_type, timeout, accept)
+        return await self._send_once(request)
 
-    async def _send_once(
-        self,
-        method: str,
-        path: str,
-        parameters: Mapping[str, str] | None,
-        data: bytes | None,
-        content_type: str | None,
-        timeout: aiohttp.ClientTimeout,
-        accept: str | None = None,
-    ) -> aiohttp.ClientResponse:
+    async def _send_once(self, request: _Request) -> aiohttp.ClientResponse:
         headers = await self._credentials.headers()
-        if accept:
-            headers["Accept"] = accept
-        if data is not None and content_type:
-            headers["Content-Type"] = content_type
-        query = {key: value for key, value in (parameters or {}).items() if value}
+        if request.accept:
+            headers["Accept"] = request.accept
+        if request.data is not None and request.content_type:
+            headers["Content-Type"] = request.content_type
+        query = {key: value for key, value in request.parameters.items() if value}
         try:
             session = await self._open()
             response = await session.request(
-                method,
-                self.access.server + path,
+                request.method,
+                self.access.server + request.path,
                 params=query,
-                data=data,
+                data=request.data,
                 headers=headers,
-                timeout=timeout,
+                timeout=request.timeout,
                 server_hostname=self.access.tls_server_name,
+                proxy=self.access.proxy_url,
             )
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise UnreachableError(_no_answer(self.access.server, error)) from None

@@ -32,6 +32,7 @@ class Access(msgspec.Struct, frozen=True):
     ca_data: bytes | None = None
     insecure_skip_tls_verify: bool = False
     tls_server_name: str | None = None
+    proxy_url: str | None = None
     client_certificate: bytes | None = None
     client_key: bytes | None = None
     token: str | None = None
@@ -102,6 +103,7 @@ def load(paths: list[Path] | None = None, context: str | None = None) -> Access:
         ca_data=ca_data,
         insecure_skip_tls_verify=bool(cluster.get("insecure-skip-tls-verify")),
         tls_server_name=cluster.get("tls-server-name"),
+        proxy_url=_proxy(cluster, spec["cluster"]),
         client_certificate=_blob(user_home, user, "client-certificate"),
         client_key=_blob(user_home, user, "client-key"),
         token=str(user["token"]) if user.get("token") else None,
@@ -155,6 +157,15 @@ def _text(section: dict[str, Any], field: str, where: str) -> str:
     if not isinstance(value, str) or not value:
         raise KubeconfigError(f"kubeconfig {where}: {field} must be a non-empty string, got {value!r}")
     return value
+
+
+def _proxy(cluster: dict[str, Any], name: str) -> str | None:
+    if not cluster.get("proxy-url"):
+        return None
+    url = _text(cluster, "proxy-url", f"cluster {name}")
+    if not url.startswith(("http://", "https://")):
+        raise KubeconfigError(f"kubeconfig cluster {name}: proxy-url must begin with http:// or https://, got {url!r}")
+    return url
 
 
 def _blob(home: Path, section: dict[str, Any], field: str) -> bytes | None:

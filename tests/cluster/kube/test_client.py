@@ -118,6 +118,52 @@ async def test_a_credential_plugin_opens_the_door(
     assert (user == f"system:serviceaccount:{kwok_namespace}:plugin") == (kind == "token")
 
 
+@contextlib.asynccontextmanager
+async def connect_proxy(asked: list[str]) -> AsyncIterator[str]:
+    """An HTTP proxy as companies have them between people and clusters; its address, while it runs."""
+    tunnels: list[asyncio.Task[None] | None] = []
+
+    async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        while chunk := await source.read(65536):
+            sink.write(chunk)
+            await sink.drain()
+        sink.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tunnels.append(asyncio.current_task())
+        method, target, _ = (await reader.readuntil(b"\r\n\r\n")).decode().split(" ", 2)
+        asked.append(f"{method} {target}")
+        host, port = target.split(":")
+        back, there = await asyncio.open_connection(host, int(port))
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await asyncio.gather(pump(reader, there), pump(back, writer), return_exceptions=True)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield "http://{}:{}".format(*server.sockets[0].getsockname())
+    await asyncio.gather(*(tunnel for tunnel in tunnels if tunnel))
+
+
+async def test_the_way_leads_through_the_proxy_of_the_kubeconfig(
+    kwok_bed: Bed, kwok_namespace: str, tmp_path: Path
+) -> None:
+    content = yaml.safe_load(kwok_bed.kubeconfig.read_text())
+    target = content["clusters"][0]["cluster"]["server"].removeprefix("https://")
+    asked: list[str] = []
+    async with connect_proxy(asked) as url:
+        content["clusters"][0]["cluster"]["proxy-url"] = url
+        (tmp_path / "config").write_text(yaml.safe_dump(content))
+        async with Client(kubeconfig.load([tmp_path / "config"])) as client:
+            await create(client, kwok_namespace, "m")
+            async with following(client, kwok_namespace) as (store, _):
+                assert [item.metadata.name for item in store] == ["m"]
+    assert asked
+    assert set(asked) == {f"CONNECT {target}"}
+    async with Client(kubeconfig.load([tmp_path / "config"])) as client:
+        with pytest.raises(UnreachableError, match="does not answer"):
+            await client.get(MAPS, "m", kwok_namespace)
+
+
 async def test_a_long_list_comes_in_pages_and_complete(kwok_bed: Bed, kwok_namespace: str) -> None:
     async with client_of(kwok_bed) as client:
         names = [f"m-{number:03}" for number in range(40)]
