@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from testbed.errors import BedError
 from tests.cluster.conftest import GPUS
@@ -123,6 +124,20 @@ def pending(cluster: BatonPrograms, namespace: str, count: int) -> None:
     cluster.bed.wait_for(lambda: len(cluster.bed.api.get(path)["items"]) == count, f"{count} pods to be there", 90.0)
 
 
+GAUGES = ("requested", "deserved", "allocated")
+
+
+def queue_gauges(cluster: BatonPrograms) -> dict[tuple[str, str, str], float]:
+    """What the scheduler tells Prometheus of queues, by metric, queue and resource."""
+    families = text_string_to_metric_families(cluster.ask("scheduler", "/metrics").decode())
+    return {
+        (sample.name, sample.labels["queue"], sample.labels.get("resource", "")): sample.value
+        for family in families
+        for sample in family.samples
+        if "queue" in sample.labels
+    }
+
+
 def test_queues_share_by_weight(baton_cluster: BatonPrograms, baton_namespace: str, queues: list[str]) -> None:
     """Three to one of eight GPUs, when both have had their say before the first pod is placed."""
     queues += ["research", "service"]
@@ -134,6 +149,10 @@ def test_queues_share_by_weight(baton_cluster: BatonPrograms, baton_namespace: s
         "six pods of research and two of service to run",
         90.0,
     )
+    gauges = queue_gauges(baton_cluster)
+    gpus = [gauges[f"baton_queue_{what}", queue, "nvidia.com/gpu"] for queue in queues for what in GAUGES]
+    assert gpus == [8, 6, 6, 8, 2, 2]
+    assert [gauges["baton_queue_share", queue, ""] for queue in queues] == [1, 1]
     completed(baton_cluster, baton_namespace, "research-sweep")
     completed(baton_cluster, baton_namespace, "service-batch")
 
@@ -248,6 +267,24 @@ def test_an_mpi_master_knows_its_workers_and_can_reach_them(baton_cluster: Baton
     assert "/root/.ssh" in mounted
     baton_cluster.finish(baton_namespace, "mpi", task="master")
     baton_cluster.until_phase(baton_namespace, "mpi", "Completed")
+
+
+def test_ray_workers_join_a_head_and_the_driver_ends_it_all(baton_cluster: BatonPrograms, baton_namespace: str) -> None:
+    baton_cluster.apply(baton_namespace, EXAMPLES / "ray.yaml")
+    pods = baton_cluster.until_pods(baton_namespace, "ray", 4, "Running")
+    commands = {pod["metadata"]["name"]: pod["spec"]["containers"][0]["command"][-1] for pod in pods}
+    assert commands["ray-head-0"].startswith("ray start --head --block ")
+    joins = "ray start --block --address=ray-head-0.ray:6379"
+    assert (commands["ray-worker-0"], commands["ray-worker-1"]) == (joins, joins)
+    assert commands["ray-driver-0"] == "train.py"
+    service = baton_cluster.bed.api.get(f"/api/v1/namespaces/{baton_namespace}/services/ray-head-svc")
+    assert {port["name"]: port["port"] for port in service["spec"]["ports"]} == {
+        "gcs": 6379,
+        "dashboard": 8265,
+        "client-server": 10001,
+    }
+    baton_cluster.finish(baton_namespace, "ray", task="driver")
+    baton_cluster.until_phase(baton_namespace, "ray", "Completed")
 
 
 def test_a_training_job_as_tutorials_have_it(baton_cluster: BatonPrograms, baton_namespace: str) -> None:
