@@ -1,6 +1,10 @@
 """`baton sim` as a user meets it: results on stdout, remarks on stderr, one sentence for what is wrong."""
 
+import contextlib
 import json
+import os
+import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +43,25 @@ def test_compare_prints_one_line_per_policy_and_seed() -> None:
     assert shown.stderr == ""
     lines = [line.split()[:2] for line in shown.stdout.splitlines()]
     assert lines[1:] == [["fifo", "42"], ["fifo", "43"], ["priority", "42"], ["priority", "43"]]
+
+
+def test_compare_shows_how_far_it_is_to_somebody_at_a_terminal() -> None:
+    terminal, end = pty.openpty()
+    words = ["compare", "--jobs", "30", "--gpus", "8", "-p", "fifo", "-p", "las", "--processes", "2"]
+    command = [sys.executable, "-m", "baton.cli.main", "sim", *words]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=end, env=environment) as running:
+        os.close(end)
+        shown = b""
+        with contextlib.suppress(OSError):  # how a terminal says that its other end is closed
+            while chunk := os.read(terminal, 4096):
+                shown += chunk
+        assert running.stdout is not None
+        lines = running.stdout.read().decode().splitlines()
+    os.close(terminal)
+    assert running.returncode == 0
+    assert "2/2" in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
+    assert len(lines) == 3, "the bar is not among the results"
 
 
 def test_fill(tmp_path: Path) -> None:

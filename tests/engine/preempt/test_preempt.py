@@ -3,7 +3,7 @@
 import pytest
 
 from baton.engine.events import PodChanged, PodRemoved
-from baton.engine.objects import AffinityTerm, LabelSelector, PodKey
+from baton.engine.objects import AffinityTerm, CardId, CardRules, LabelSelector, PodKey, PodSpec
 from tests.engine.clusters import Cluster, gang, job, node, pod, queue, running, spec, vgpu, whole
 
 CONF = """
@@ -103,6 +103,24 @@ def test_a_vgpu_pod_preempts_a_vgpu_pod() -> None:
     outcome = Cluster(nodes=[node("a", cards=1)], jobs=[low, high], conf=CONF).run()
     assert len(outcome.evicted) == 1
     assert outcome.nominated == {"high-0": "a"}
+
+
+@pytest.mark.parametrize(
+    "hopeless",
+    [
+        spec(ask=[vgpu(memory_mib=500)], card_rules=CardRules(models=("h100",))),
+        spec(ask=[vgpu(memory_mib=500)], card_rules=CardRules(ids=(CardId("elsewhere/0"),))),
+        spec(ask=[vgpu(memory_mib=500)], card_rules=CardRules(min_compute_capability=99)),
+        spec(ask=[vgpu(memory_mib=1_000_000)]),
+        spec(ask=[vgpu(2, memory_mib=500)]),
+    ],
+    ids=["model", "card", "capability", "memory", "number"],
+)
+def test_nobody_is_evicted_from_cards_that_would_not_do_when_empty(hopeless: PodSpec) -> None:
+    low = job("low", pods=2, what=spec(ask=[vgpu(memory_mib=8000)]), on=["a", "a"], priority=1)
+    high = job("high", pods=1, what=hopeless, priority=5)
+    outcome = Cluster(nodes=[node("a", cards=1)], jobs=[low, high], conf=CONF).run()
+    assert (outcome.evicted, outcome.nominated, outcome.placed) == (set(), {}, {})
 
 
 def test_the_promised_place_is_taken_when_the_victim_is_gone() -> None:
