@@ -16,7 +16,8 @@ from pathlib import Path
 
 from testbed.errors import BedError, MissingError
 
-KUBERNETES_VERSION = "1.36.4"
+KUBERNETES_VERSION = os.environ.get("BATON_TESTBED_KUBERNETES", "1.36.4")
+"""Of every bed that asks for no other; the variable lets all tests run on another release."""
 ETCD_VERSION = "3.6.8"
 KWOK_VERSION = "0.8.0"
 VOLCANO_VERSION = "1.14.1"

@@ -223,7 +223,7 @@ class GpuNode:
 class AgentOnNode:
     """One agent process in a node."""
 
-    def __init__(self, node: GpuNode, config: str = CONFIG, name: str = "agent") -> None:
+    def __init__(self, node: GpuNode, config: str = CONFIG, name: str = "agent", machine: str = MACHINE) -> None:
         self.node = node
         folder = node.node.path("/var/lib/baton")
         folder.mkdir(parents=True, exist_ok=True)
@@ -233,7 +233,7 @@ class AgentOnNode:
         libraries = simulated.environment(node.machine)[simulated.LIBRARY_PATH_VARIABLE]
         environment: Mapping[str, str] = {
             simulated.LIBRARY_PATH_VARIABLE: libraries.split(":")[0],
-            simulated.DIRECTORY_VARIABLE: MACHINE,
+            simulated.DIRECTORY_VARIABLE: machine,
             "KUBECONFIG": str(node.bed.kubeconfig),
         }
         argv = [sys.executable, "-m", "baton.cli.main", "agent", "-v", "--node", node.node.name]
@@ -337,8 +337,8 @@ def agents(node: GpuNode) -> Iterator[Callable[..., AgentOnNode]]:
     """Starts agents that end with the test."""
     started: list[AgentOnNode] = []
 
-    def start(config: str = CONFIG, name: str = "agent") -> AgentOnNode:
-        agent = AgentOnNode(node, config, name)
+    def start(config: str = CONFIG, name: str = "agent", machine: str = MACHINE) -> AgentOnNode:
+        agent = AgentOnNode(node, config, name, machine)
         started.append(agent)
         return agent
 

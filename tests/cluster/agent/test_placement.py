@@ -4,10 +4,12 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from baton.agent.policies import Policy, Wish, prefer, violation
 from baton.agent.slots import CardSlots, Pool, SlotId, card_of
+from baton.gpu import profiles, simulated
 from baton.gpu.cards import CardId
 from tests.cluster.agent.conftest import CONFIG, SLOTS, AgentOnNode, GpuNode
 
@@ -59,3 +61,23 @@ def test_kubelet_takes_what_the_policy_says_whatever_the_course_of_requests(
         if policy is Policy.STRICT_SPREAD:
             assert set(used.values()) == {1}
     node.audit()
+
+
+def test_cards_of_one_container_are_on_one_numa_node(node: GpuNode, agents: Callable[..., AgentOnNode]) -> None:
+    """Four cards, in turn on one NUMA node and on the other."""
+    place = "/run/baton/two-numa-nodes"
+    machine = node.node.path(place)
+    simulated.start([msgspec.structs.replace(profiles.find("t4"), numa_nodes=(0, 1))] * 4, machine)
+    cards = [card.uuid for card in simulated.status(machine).cards]
+    agents(CONFIG.replace("replicas: 4", "replicas: 1\n    policy: aligned"), machine=place)
+    node.until_allocatable(len(cards))
+
+    def given(name: str, size: int) -> set[CardId]:
+        node.create(name, size, command=("sleep", "3600"))
+        until_decided(node, name)
+        return {card_of(slot) for slot in node.slots(name)}
+
+    (alone,) = given("alone", 1)
+    side = cards.index(alone) % 2
+    assert given("pair", 2) == {cards[1 - side], cards[3 - side]}
+    assert given("rest", 1) == {cards[side], cards[2 + side]} - {alone}
