@@ -112,6 +112,23 @@ async def test_offers_every_card_and_answers_about_itself(directory: Path) -> No
     assert cards.closed
 
 
+async def test_a_pod_that_has_ended_holds_nothing_though_an_older_kubelet_still_names_it(directory: Path) -> None:
+    class Knowing(Companion):
+        async def run(self, agent: Agent) -> None:
+            pass
+
+        def ended_pods(self) -> frozenset[tuple[str, str]]:
+            return frozenset({("default", "ended"), ("other", "pod")})
+
+    async with running(directory, Cards(), companions=[StatusServer(Telemetry()), Knowing()]) as (_, kubelet):
+        await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
+        await kubelet.admit("ended", {"main": {GPU: 1}})
+        await kubelet.admit("pod", {"main": {GPU: 1}})
+        status = await ask(directory / "agent.sock", 5.0)
+        assert [resource.free for resource in status.resources] == [19]
+        assert sorted(card.pods for card in status.cards) == [(), ("default/pod",)]
+
+
 async def test_a_share_of_three_resources_is_on_its_card_only_and_told_once(directory: Path) -> None:
     number, memory, cores = (f"volcano.sh/vgpu-{what}" for what in ("number", "memory", "cores"))
     text = config_text(directory, f"[{{name: {number}, kind: vgpu, memory-unit-mib: 1024}}]")

@@ -239,6 +239,9 @@ class ClusterSide(Companion):
     def container_name(self, container_id: str) -> str:
         return next((names[container_id] for names in self._container_names.values() if container_id in names), "")
 
+    def ended_pods(self) -> frozenset[tuple[str, str]]:
+        return frozenset((pod.namespace, pod.name) for pod in self._pods.values() if pod.ended)
+
     async def _record(self, offer: Offer, settlement: Settlement) -> None:
         """Write on the pod what it really has, when that is not what the scheduler chose, and Volcano's last word."""
         pod = settlement.pod

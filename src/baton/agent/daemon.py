@@ -28,7 +28,7 @@ from baton.agent.endpoint import PluginEndpoint, mark
 from baton.agent.gpuwatch import GpuWatch, OpenSource
 from baton.agent.lockport import LockPort
 from baton.agent.plugin import Board, plugin_options
-from baton.agent.podresources import PodResources
+from baton.agent.podresources import Holding, PodResources
 from baton.agent.policies import CardLoad
 from baton.agent.resources import Offer, PlanError, Role, plan, unused_rules
 from baton.errors import BatonError
@@ -65,6 +65,10 @@ class Companion(ABC):
     def container_name(self, container_id: str) -> str:  # noqa: ARG002  # for those who override it
         """What the pod calls the container with this id of the runtime's; empty when this companion does not know."""
         return ""
+
+    def ended_pods(self) -> frozenset[tuple[str, str]]:
+        """Namespace and name of pods on this node that have ended, as far as this companion knows."""
+        return frozenset()
 
 
 class Agent:
@@ -270,6 +274,14 @@ class Agent:
             if refusal := await companion.start_refusal(offer, slots):
                 return refusal
         return ""
+
+    async def holdings(self) -> list[Holding] | None:
+        """Who has which slots; None when kubelet does not say. Before 1.34 it also names pods that have ended."""
+        told = await self.pod_resources.holdings()
+        if told is None:
+            return None
+        ended = {pod for companion in self.companions for pod in companion.ended_pods()}
+        return [holding for holding in told if (holding.namespace, holding.pod) not in ended]
 
     def container_name(self, container_id: str) -> str:
         """What the pod calls the container with this id of the runtime's; empty when nobody knows."""

@@ -62,7 +62,7 @@ class Status(msgspec.Struct, frozen=True):
 
 async def describe(agent: Agent) -> Status:
     """The agent now. Kubelet is asked who has what; without its answer that is unknown, not empty."""
-    holdings = await agent.pod_resources.holdings()
+    holdings = await agent.holdings()
     now_s = asyncio.get_running_loop().time()
     resources = []
     for name, endpoint in agent.endpoints.items():

@@ -35,7 +35,7 @@ class Telemetry:
 
     async def expose(self, agent: Agent) -> bytes:
         """The whole page."""
-        holdings = await agent.pod_resources.holdings() or []
+        holdings = await agent.holdings() or []
         records = read_checkpoint(Path(agent.config.kubelet.plugin_directory))
         locks: Mapping[ContainerOnCard, LockTimes] = {}
         if agent.lock is not None:
