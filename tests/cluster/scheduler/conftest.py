@@ -173,15 +173,13 @@ class Field:
         found: list[Object] = self.bed.api.get(f"/api/v1/namespaces/{self.namespace}/events?{selector}")["items"]
         return found
 
-    def wait_event(self, about: str, *reasons: str) -> Object:
-        found: list[Object] = []
+    def wait_event(self, about: str, *reasons: str, saying: str = "") -> None:
+        """Wait for an event with these words; others may come before it, as while a node is not ready yet."""
 
         def there() -> bool:
-            found[:] = [event for event in self.events(about) if event["reason"] in reasons]
-            return bool(found)
+            return any(event["reason"] in reasons and saying in event["message"] for event in self.events(about))
 
-        self.bed.wait_for(there, f"an event {' or '.join(reasons)} about {about}", 90)
-        return found[-1]
+        self.bed.wait_for(there, f"an event {' or '.join(reasons)} about {about} with '{saying}'", 90)
 
     def wait_unschedulable(self, pod: str, saying: str = "") -> None:
         """Wait until a pod that cannot be placed says so, with these words in the reason."""

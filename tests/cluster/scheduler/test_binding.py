@@ -31,7 +31,7 @@ def test_plain_pods_are_bound_and_those_of_others_are_not(field: Field, schedule
     bound = field.wait_bound(names)
     assert set(bound) == set(names)
     assert set(bound.values()) <= set(field.nodes)
-    assert "Successfully assigned" in field.wait_event("volcanic", "Scheduled")["message"]
+    field.wait_event("volcanic", "Scheduled", saying="Successfully assigned")
 
 
 def test_pods_of_a_job_and_a_deployment_are_bound(field: Field, scheduler: SchedulerProcess) -> None:
@@ -108,8 +108,7 @@ def test_a_gang_that_lost_a_pod_is_unknown_until_it_is_whole_and_without_any_is_
     field.bed.wait_for(lambda: field.podgroup("train")["status"].get("running") == 3, "all pods to be counted", 90)
     lose(names[0])
     until("Unknown")
-    said = field.wait_event("train", "Unschedulable")["message"]
-    assert "2 of 3 pods of the gang exist" in said
+    field.wait_event("train", "Unschedulable", saying="2 of 3 pods of the gang exist")
     field.pod(names[0], group="train")
     field.wait_bound(names)
     until("Running")
@@ -134,7 +133,7 @@ def test_a_gang_with_scheduling_gates_says_so_and_starts_without_them(
 ) -> None:
     field.add_nodes(1)
     names = field.gang("gated", 2, schedulingGates=[{"name": "example.com/later"}])
-    assert "scheduling gates" in field.wait_event("gated", "Unschedulable")["message"]
+    field.wait_event("gated", "Unschedulable", saying="scheduling gates")
     assert field.condition(names[0])["reason"] == "SchedulingGated"
     for name in names:
         field.bed.api.patch(f"/api/v1/namespaces/{field.namespace}/pods/{name}", {"spec": {"schedulingGates": None}})
