@@ -124,7 +124,10 @@ def through_controllers(bed: Bed, namespace: str) -> Result:
 
 
 def clear(bed: Bed, namespace: str) -> None:
-    """Remove everything of a round, a bounded number at a time: the API server takes minutes for thousands at once."""
+    """Remove everything of a round, a bounded number at a time: the API server takes minutes for thousands at once.
+
+    The next round begins when the last pod is gone: KWOK ends pods in its own time, at the expense of all others.
+    """
     kinds: tuple[Resource[Any], ...] = (volcano.JOBS, volcano.POD_GROUPS, core.PODS)
 
     async def remove() -> None:
@@ -140,6 +143,7 @@ def clear(bed: Bed, namespace: str) -> None:
                 await asyncio.gather(*(work() for _ in range(CREATORS)))
 
     asyncio.run(remove())
+    bed.wait_for(lambda: not bed.api.get(f"{pod_path(namespace)}?limit=1")["items"], "the pods to be gone", PATIENCE_S)
 
 
 def controller_program(bed: Bed) -> Component:
