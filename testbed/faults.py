@@ -35,7 +35,6 @@ class Proxy:
         self._target = target
         self._listen_host = listen_host
         self._delay_s = 0.0
-        self._wire = Wire.OPEN
         self._loop = asyncio.new_event_loop()
         self._passing = asyncio.Event()
         self._passing.set()
@@ -96,7 +95,6 @@ class Proxy:
         return bound
 
     async def _set(self, wire: Wire) -> None:
-        self._wire = wire
         if wire is Wire.MUTE:
             self._passing.clear()
         else:

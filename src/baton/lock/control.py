@@ -297,7 +297,7 @@ class AsyncControlClient:
             await _close(writer)
 
     async def _ask(self, request: Request) -> bytes:
-        """By a bare socket: the question is out before the first wait, and takes half the time of asyncio's streams."""
+        """By a bare socket: the question is out before the first wait, and the caller can work until the answer."""
         loop = asyncio.get_running_loop()
         line = bytearray()
         try:
