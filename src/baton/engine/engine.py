@@ -15,11 +15,12 @@ import msgspec
 
 from baton.engine.actions import ACTIONS
 from baton.engine.configuration import Configuration
+from baton.engine.credit import credits_of
 from baton.engine.events import Event
 from baton.engine.explain import Explainer, first_refused
 from baton.engine.framework import Framework
 from baton.engine.jobs import Status
-from baton.engine.objects import GroupKey, PodKey
+from baton.engine.objects import Amounts, GroupKey, PodKey, QueueName
 from baton.engine.phases import update_phases
 from baton.engine.plan import Plan
 from baton.engine.plugin import Plugin
@@ -84,6 +85,7 @@ class Engine:
             nominations=tuple(session.nominations),
             phases=tuple(session.phases.values()),
             verdicts=verdicts,
+            refused=any(cause is Cause.NOT_ADMITTED for cause, _ in session.blocked.values()),
             cut=turns.cut,
         )
 
@@ -107,6 +109,14 @@ class Engine:
             return msgspec.structs.replace(explainer.explain(job, cause, stuck), ready=ready)
         finally:
             attempt.discard()
+            session.close()
+
+    def credits(self, now_s: float) -> dict[QueueName, Amounts]:
+        """What may be let into each queue without asking, from the state as it is (see `credit`)."""
+        session = self.session(now_s)
+        try:
+            return credits_of(session)
+        finally:
             session.close()
 
     @staticmethod

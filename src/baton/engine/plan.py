@@ -42,5 +42,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     phases: tuple[PhaseChange, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     """One per job that is left waiting."""
+    refused: bool = False
+    """Some jobs wait to be let into their queues."""
     cut: bool = False
     """Time was up before every job had its turn: the next cycle goes on, and there are no verdicts yet."""

@@ -154,6 +154,14 @@ class Plugin(Generic[A]):
         """The job was admitted; count it."""
         raise NotImplementedError
 
+    def credit(self, queue: QueueShare, queues: int) -> Vector | None:
+        """For a plugin with `job_enqueueable`: as much as it would let into the queue now, whatever jobs it is for.
+
+        None: that depends on the job. What several queues have in common is divided by `queues`. A plugin without this
+        is asked about every job.
+        """
+        raise NotImplementedError
+
     def job_starving(self, job: Job) -> bool:
         raise NotImplementedError
 

@@ -25,10 +25,11 @@ from baton.jobs.echoes import Echoes
 from baton.jobs.job_census import phase_of
 from baton.jobs.job_hands import ClaimMissingError, JobHands
 from baton.jobs.job_memory import Memory, is_of, job_keys_of, lost_while_away, target_keys
-from baton.jobs.job_phases import GroupWish, Order, Plan, World, decide
+from baton.jobs.job_phases import GroupWish, Order, Plan, World, decide, group_is_open
 from baton.jobs.job_plugins import Plugin, plugins_of
 from baton.jobs.job_pods import group_name, view
 from baton.jobs.job_policies import PodView
+from baton.jobs.queue_credit import QueueCredits
 from baton.jobs.said import record
 from baton.jobs.times import seconds
 from baton.kube.core import PODS, PRIORITY_CLASSES, Pod, PriorityClass
@@ -41,6 +42,7 @@ from baton.kube.volcano import (
     JOB_KIND,
     JOBS,
     POD_GROUPS,
+    QUEUES,
     Command,
     Job,
     JobStatus,
@@ -101,6 +103,7 @@ class JobController:
         jobs = scope.store(JOBS)
         pods = scope.store(PODS, {"job": job_keys_of})
         groups = scope.store(POD_GROUPS)
+        queues = scope.store(QUEUES)
         self._commands: Store[Command] = scope.store(COMMANDS, {"job": target_keys})
         self._classes: Store[PriorityClass] = scope.store(PRIORITY_CLASSES)
 
@@ -136,7 +139,7 @@ class JobController:
         self._jobs = Echoes(jobs)
         self._pods = Echoes(pods, job_keys_of)
         self._groups = Echoes(groups)
-        self._hands = JobHands(self._client, self._jobs, self._pods, self._groups)
+        self._hands = JobHands(self._client, self._jobs, self._pods, self._groups, QueueCredits(queues, groups))
 
     async def sync(self, key: Key) -> float | None:
         self._waiting.pop(key, None)
@@ -196,10 +199,10 @@ class JobController:
             # Fewer are wanted before they go, else the scheduler takes them for lost.
             group = await self._keep_group(job, group)
         await self._hands.remove_pods([pods[pod.name] for pod in plan.delete], [pods[name] for name in plan.mark])
-        status, missing = plan.status, False
+        status, missing, admitted = plan.status, False, False
         try:
             job, status = await self._furnish(job, plan)
-            await self._tend(job, plan, group)
+            admitted = await self._tend(job, plan, group)
         except ClaimMissingError:
             missing = True
         finally:
@@ -209,7 +212,7 @@ class JobController:
         return _soonest(
             again_s,
             plan.wait_s,
-            0.0 if command is not None else None,
+            0.0 if command is not None or admitted else None,
             _CLAIM_AGAIN_S if missing else None,
         )
 
@@ -236,10 +239,12 @@ class JobController:
             return job, msgspec.structs.replace(status, controlled_resources=records)
         return job, status
 
-    async def _tend(self, job: Job, plan: Plan, group: PodGroup | None) -> None:
-        """PodGroup and pods."""
+    async def _tend(self, job: Job, plan: Plan, group: PodGroup | None) -> bool:
+        """PodGroup and pods; returns whether the PodGroup was made as admitted, so that pods may follow."""
+        admitted = False
         if plan.group is GroupWish.PRESENT:
-            await self._keep_group(job, group)
+            kept = await self._keep_group(job, group)
+            admitted = group is None and group_is_open(job, kept)
         elif plan.group is GroupWish.ABSENT and group is not None:
             await self._hands.remove_group(group)
         if plan.create:
@@ -251,6 +256,7 @@ class JobController:
             began_s = seconds(job.metadata.creation_timestamp)
             if began_s is not None:
                 self._latency.observe(max(0.0, self._now().timestamp() - began_s) * 1000)
+        return admitted
 
     async def _keep_group(self, job: Job, group: PodGroup | None) -> PodGroup | None:
         classes = {item.metadata.name: item.value for item in self._classes}

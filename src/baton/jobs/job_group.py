@@ -17,7 +17,7 @@ from baton.kube.volcano import (
     SubGroupPolicy,
     TaskSpec,
 )
-from baton.kube.volcano_names import JOB_VERSION, PARTITION_ID, TASK_SPEC
+from baton.kube.volcano_names import JOB_VERSION, PARTITION_ID, TASK_SPEC, PodGroupPhase
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -36,7 +36,7 @@ def group_spec(job: Job, priorities: dict[str, int]) -> PodGroupSpec:
     )
 
 
-def group_body(job: Job, wanted: PodGroupSpec) -> Body:
+def group_body(job: Job, wanted: PodGroupSpec, *, admitted: bool = False) -> Body:
     annotations = {key: value for key, value in job.metadata.annotations.items() if key != LAST_APPLIED}
     return {
         "apiVersion": SCHEDULING,
@@ -47,7 +47,7 @@ def group_body(job: Job, wanted: PodGroupSpec) -> Body:
             "annotations": {**annotations, JOB_VERSION: str(job.status.version)},
         },
         "spec": wanted,
-        "status": {"phase": "Pending"},
+        "status": {"phase": PodGroupPhase.INQUEUE if admitted else PodGroupPhase.PENDING},
     }
 
 

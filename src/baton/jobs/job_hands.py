@@ -19,10 +19,12 @@ from baton.jobs.job_group import group_body, group_changes, group_spec
 from baton.jobs.job_plugins import Plugin
 from baton.jobs.job_plugins.plugin import Belonging
 from baton.jobs.job_pods import claim_name, group_name, owned_metadata, pod_body
+from baton.jobs.queue_credit import QueueCredits
 from baton.kube.client import JSON_PATCH, Client, Resource
 from baton.kube.core import CLAIMS, PODS, Pod
 from baton.kube.errors import ConflictError, NotFoundError
-from baton.kube.volcano import BATCH, JOB_KIND, JOBS, POD_GROUPS, Job, JobStatus, PodGroup
+from baton.kube.store import Key
+from baton.kube.volcano import BATCH, JOB_KIND, JOBS, POD_GROUPS, Job, JobStatus, PodGroup, PodGroupSpec
 from baton.kube.volcano_names import OUT_OF_SYNC
 
 T = TypeVar("T")
@@ -39,8 +41,16 @@ class ClaimMissingError(BatonError):
 class JobHands:
     """The requests of the job controller."""
 
-    def __init__(self, client: Client, jobs: Echoes[Job], pods: Echoes[Pod], groups: Echoes[PodGroup]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        jobs: Echoes[Job],
+        pods: Echoes[Pod],
+        groups: Echoes[PodGroup],
+        credits_of_queues: QueueCredits,
+    ) -> None:
         self._client = client
+        self._credits = credits_of_queues
         self._jobs = jobs
         self._pods = pods
         self._groups = groups
@@ -99,16 +109,28 @@ class JobHands:
         wanted = group_spec(job, priorities)
         namespace = job.metadata.namespace
         if group is None:
-            made = await self._create(POD_GROUPS, group_body(job, wanted), namespace)
-            if made is not None:
-                self._groups.wrote(made)
-            return made
+            return await self._make_group(job, wanted)
         changes = group_changes(group.spec, wanted)
         if changes:
             with contextlib.suppress(NotFoundError):  # just deleted; it is made anew when the watch shows that
                 group = await self._do(self._client.patch(POD_GROUPS, group_name(job), {"spec": changes}, namespace))
                 self._groups.wrote(group)
         return group
+
+    async def _make_group(self, job: Job, wanted: PodGroupSpec) -> PodGroup | None:
+        """The PodGroup is made as admitted where the queue's credit covers it."""
+        key = Key(f"{job.metadata.namespace}/{group_name(job)}")
+        admitted = self._credits.spend(key, wanted)
+        made: PodGroup | None = None
+        try:
+            made = await self._create(POD_GROUPS, group_body(job, wanted, admitted=admitted), job.metadata.namespace)
+        finally:
+            if made is None and admitted:
+                self._credits.not_made(key, wanted.queue)
+        if made is not None:
+            self._credits.made(made)
+            self._groups.wrote(made)
+        return made
 
     async def remove_group(self, group: PodGroup) -> None:
         if not self._groups.is_deleted(group):

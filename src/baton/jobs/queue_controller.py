@@ -13,10 +13,11 @@ import structlog
 
 from baton.jobs.controller import Surroundings, Wake
 from baton.jobs.queue_states import Verdict, judge
-from baton.jobs.queue_tally import PHASES, GroupTally, queue_of
+from baton.jobs.queue_tally import PHASES, GroupTally
 from baton.jobs.said import record
 from baton.kube.errors import ConflictError, NotFoundError
 from baton.kube.informers import Scope
+from baton.kube.mapping.cluster import group_queue
 from baton.kube.objects import ObjectReference
 from baton.kube.store import Delta, Key, Store
 from baton.kube.volcano import (
@@ -73,7 +74,7 @@ class QueueController:
         def group_changed(delta: Delta[PodGroup]) -> None:
             for group in (delta.old, delta.new):
                 if group is not None:
-                    wake(Key(queue_of(group)))
+                    wake(Key(group_queue(group)))
 
         def command_changed(delta: Delta[Command]) -> None:
             if delta.new is not None:

@@ -10,15 +10,12 @@ from collections.abc import Iterator
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from baton.kube.mapping.cluster import group_queue
 from baton.kube.store import Delta
 from baton.kube.volcano import PodGroup
-from baton.kube.volcano_names import DEFAULT_QUEUE, PodGroupPhase
+from baton.kube.volcano_names import PodGroupPhase
 
 PHASES = tuple(PodGroupPhase)
-
-
-def queue_of(group: PodGroup) -> str:
-    return group.spec.queue or DEFAULT_QUEUE
 
 
 def phase_of(group: PodGroup) -> PodGroupPhase:
@@ -38,9 +35,9 @@ class GroupTally(Collector):
     def follow(self, delta: Delta[PodGroup]) -> None:
         """Subscribe this to the store of PodGroups."""
         if delta.new is not None:
-            self._counts.setdefault(queue_of(delta.new), Counter())[phase_of(delta.new)] += 1
+            self._counts.setdefault(group_queue(delta.new), Counter())[phase_of(delta.new)] += 1
         if delta.old is not None:
-            name = queue_of(delta.old)
+            name = group_queue(delta.old)
             counts = self._counts[name]
             counts[phase_of(delta.old)] -= 1
             if not any(counts.values()):

@@ -63,6 +63,11 @@ class Reflector(Generic[K]):
         self._version = ""
         self._failures = 0
 
+    @property
+    def version(self) -> str:
+        """The newest that the store knows of; empty before the first list."""
+        return self._version
+
     async def run(self) -> None:
         """List and watch until cancelled."""
         while True:

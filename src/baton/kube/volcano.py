@@ -286,6 +286,14 @@ class QueueSpec(_Written, frozen=True):
     dequeue_strategy: str = "traverse"
 
 
+class QueueCredit(_Written, frozen=True):
+    """What may be let into the queue without asking the scheduler, beside the PodGroups that it knew."""
+
+    as_of: str = ""
+    """The newest version of a PodGroup that it knew."""
+    amounts: Quantities = {}
+
+
 class QueueStatus(_Written, frozen=True):
     state: str = ""
     unknown: int = 0
@@ -295,6 +303,7 @@ class QueueStatus(_Written, frozen=True):
     completed: int = 0
     reservation: Template = {}
     allocated: Quantities = {}
+    credit: QueueCredit = QueueCredit()
 
 
 class Queue(_Written, frozen=True):

@@ -100,6 +100,14 @@ class CapacityPlugin(Plugin[CapacityArguments]):
                 return Vote.REJECT
         return Vote.PERMIT
 
+    def credit(self, queue: QueueShare, queues: int) -> Vector:
+        left = self._resources.limits(())
+        for share in queue.lineage() if self.hierarchy else [queue]:
+            own = self._capability[share.name] - share.allocated - self._inqueue.of(share.name)
+            # What is above this queue it has in common with others.
+            left = np.minimum(left, own if share is queue else own // queues)
+        return left
+
     def lacks(self, job: Job) -> Iterable[Lack]:
         wanted = np.where(self._total > 0, min_resources(job, self._resources), 0)
         line = [] if job.queue is None else job.queue.lineage() if self.hierarchy else [job.queue]

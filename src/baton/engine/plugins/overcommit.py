@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator
 import msgspec
 import numpy as np
 
-from baton.engine.jobs import Job
+from baton.engine.jobs import Job, QueueShare
 from baton.engine.plugin import Lack, Plugin, Vote
+from baton.engine.resources import Vector
 from baton.engine.session import Session
 from baton.engine.shares import InqueueSums, lacks, min_resources
 
@@ -42,6 +43,10 @@ class OvercommitPlugin(Plugin[OvercommitArguments]):
         asked = wanted > 0
         after = self._inqueue.everywhere() + wanted
         return Vote.PERMIT if bool(np.all(after[asked] <= self._idle[asked])) else Vote.REJECT
+
+    def credit(self, queue: QueueShare, queues: int) -> Vector:
+        left: Vector = (self._idle - self._inqueue.everywhere()) // queues
+        return left
 
     def lacks(self, job: Job) -> Iterable[Lack]:
         wanted, left = min_resources(job, self._resources), self._idle - self._inqueue.everywhere()

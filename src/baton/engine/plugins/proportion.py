@@ -119,6 +119,13 @@ class ProportionPlugin(Plugin[NoArguments]):
         asked = (wanted > 0) & (self._total > 0)
         return Vote.PERMIT if bool(np.all(after[asked] <= capability[asked])) else Vote.REJECT
 
+    def credit(self, queue: QueueShare, queues: int) -> Vector:
+        capability = self._capability.get(queue.name)
+        if capability is None:  # so far no job is in it
+            capability = real_capability(queue, self._total, self._guarantee, self._resources)
+        left: Vector = capability - queue.allocated - self._inqueue.of(queue.name)
+        return left
+
     def lacks(self, job: Job) -> Iterable[Lack]:
         queue = job.queue
         if queue is None or queue.name not in self._capability:

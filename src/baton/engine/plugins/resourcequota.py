@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 
-from baton.engine.jobs import Job
+from baton.engine.jobs import Job, QueueShare
 from baton.engine.objects import Quota
 from baton.engine.plugin import Lack, NoArguments, Plugin, Vote
+from baton.engine.resources import Vector
 from baton.engine.session import Session
 
 PREFIXES = ("requests.", "limits.")
@@ -18,6 +19,7 @@ class ResourceQuotaPlugin(Plugin[NoArguments]):
         for quota in session.state.quotas.values():
             self._quotas.setdefault(quota.namespace, []).append(quota)
         self._admitted: dict[str, dict[str, int]] = {}
+        self._unlimited = session.state.resources.limits(())
 
     def job_enqueueable(self, job: Job) -> Vote:
         return Vote.REJECT if any(self.lacks(job)) else Vote.PERMIT
@@ -32,6 +34,10 @@ class ResourceQuotaPlugin(Plugin[NoArguments]):
                 left = hard - used.get(name, 0) - admitted.get(resource, 0)
                 if wanted.get(resource, 0) > left:
                     yield Lack(f"quota {quota.name}", resource, wanted[resource], max(left, 0), hard)
+
+    def credit(self, queue: QueueShare, queues: int) -> Vector | None:
+        """A quota is a namespace's, and a queue takes jobs of many."""
+        return None if self._quotas else self._unlimited
 
     def job_enqueued(self, job: Job) -> None:
         sums = self._admitted.setdefault(job.group.namespace, {})

@@ -3,8 +3,9 @@
 import msgspec
 
 from baton.engine.durations import parse_duration_s
-from baton.engine.jobs import Job
+from baton.engine.jobs import Job, QueueShare
 from baton.engine.plugin import OrderKey, Plugin, Vote
+from baton.engine.resources import Vector
 from baton.engine.session import Session
 
 
@@ -24,6 +25,7 @@ class SlaPlugin(Plugin[SlaArguments]):
 
     def open(self, session: Session) -> None:
         self._now_s = session.now_s
+        self._unlimited = session.state.resources.limits(())
         self._default_s = parse_duration_s(self.arguments.waiting) if self.arguments.waiting else None
 
     def _deadline_s(self, job: Job) -> float:
@@ -35,6 +37,9 @@ class SlaPlugin(Plugin[SlaArguments]):
 
     def job_enqueueable(self, job: Job) -> Vote:
         return Vote.PERMIT if self._now_s >= self._deadline_s(job) else Vote.ABSTAIN
+
+    def credit(self, queue: QueueShare, queues: int) -> Vector:
+        return self._unlimited  # a deadline only ever lets more in
 
     def job_pipelined(self, job: Job) -> Vote:
         return Vote.PERMIT if self._now_s >= self._deadline_s(job) else Vote.ABSTAIN

@@ -75,6 +75,13 @@ def queue() -> Schema:
                 choices=("Open", "Closed", "Closing", "Unknown"),
             ),
             "allocated": quantities("What its pods use."),
+            "credit": mapping(
+                "What may be let in without asking the scheduler.",
+                {
+                    "asOf": text("The newest version of a pod group that is counted already."),
+                    "amounts": quantities("How much, together, of pod groups that are newer."),
+                },
+            ),
             "reservation": mapping(
                 "Nodes kept for it.",
                 {"nodes": series("Their names.", text()), "resource": quantities("What is idle on them.")},

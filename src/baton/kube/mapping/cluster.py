@@ -6,6 +6,7 @@ import msgspec
 
 from baton.engine.durations import parse_duration_s
 from baton.engine.objects import (
+    Amounts,
     Budget,
     Closeness,
     GroupKey,
@@ -30,6 +31,7 @@ from baton.kube.mapping.cards import CardWords
 from baton.kube.mapping.pods import seconds_of
 from baton.kube.quantities import Quantity, amount, amounts
 from baton.kube.volcano_names import (
+    DEFAULT_QUEUE,
     HIERARCHY,
     HIERARCHY_WEIGHTS,
     JDB_MAX_UNAVAILABLE,
@@ -60,10 +62,17 @@ def node_of(node: core.Node, cards: CardWords, *, with_load: bool = False) -> No
     )
 
 
-def _of_nodes(quantities: volcano.Quantities) -> volcano.Quantities:
-    """Without the names of quotas (`count/pods`, `requests.cpu`), which Volcano writes beside those of resources."""
+def min_resources(spec: volcano.PodGroupSpec) -> Amounts | None:
+    """What the gang's pods ask of nodes: without the names of quotas (`count/pods`, `requests.cpu`), which Volcano
+    writes beside those of resources."""
+    if spec.min_resources is None:
+        return None
     quotas = ("count/", "requests.", "limits.")
-    return {name: quantity for name, quantity in quantities.items() if not name.startswith(quotas)}
+    return amounts({name: quantity for name, quantity in spec.min_resources.items() if not name.startswith(quotas)})
+
+
+def group_queue(group: volcano.PodGroup) -> QueueName:
+    return QueueName(group.spec.queue or DEFAULT_QUEUE)
 
 
 def group_of(group: volcano.PodGroup, priority: int) -> PodGroup:
@@ -71,11 +80,11 @@ def group_of(group: volcano.PodGroup, priority: int) -> PodGroup:
     spec, annotations = group.spec, group.metadata.annotations
     return PodGroup(
         key=group_key(group),
-        queue=QueueName(spec.queue or "default"),
+        queue=group_queue(group),
         min_member=spec.min_member,
         min_role_members=tuple(sorted(spec.min_task_member.items())),
         parts=tuple(_parts(policy) for policy in spec.sub_group_policy),
-        min_resources=None if spec.min_resources is None else amounts(_of_nodes(spec.min_resources)),
+        min_resources=min_resources(spec),
         priority=priority,
         phase=_GROUP_PHASES.get(group.status.phase, GroupPhase.PENDING),
         created_s=seconds_of(group.metadata.creation_timestamp),

@@ -83,7 +83,7 @@ class Feed:
             self._follow(WORKLOADS[kind], workloads, self._owner)
         self._follow(volcano.QUEUES, self.queues, self._queue, optional=True)
         self._follow(volcano.HYPER_NODES, self.hyper_nodes, self._hyper_node, optional=True)
-        self._follow(volcano.POD_GROUPS, self.groups, self._group, optional=True)
+        self._groups_reflector = self._follow(volcano.POD_GROUPS, self.groups, self._group, optional=True)
         self._follow(core.PODS, self.pods, self._pod)
         for name in BUILT_IN_QUEUES:
             self._events.append(happened.QueueChanged(Queue(name=QueueName(name))))
@@ -95,9 +95,16 @@ class Feed:
         subscriber: Callable[[Delta[S]], None],
         *,
         optional: bool = False,
-    ) -> None:
+    ) -> Reflector[S]:
         store.subscribe(subscriber)
-        self.reflectors.append(Reflector(self._client, resource, store, optional=optional))
+        reflector = Reflector(self._client, resource, store, optional=optional)
+        self.reflectors.append(reflector)
+        return reflector
+
+    @property
+    def groups_version(self) -> str:
+        """The newest version of a PodGroup that was heard of."""
+        return self._groups_reflector.version
 
     async def synced(self) -> None:
         """Wait until everything was listed once."""

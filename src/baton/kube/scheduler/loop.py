@@ -28,6 +28,7 @@ from baton.kube.scheduler.feed import BUILT_IN_QUEUES, Feed
 from baton.kube.scheduler.hypernodes import HyperNodeStatuses
 from baton.kube.scheduler.metrics import Metrics
 from baton.kube.scheduler.nodelock import NodeLocks
+from baton.kube.scheduler.queue_statuses import QueueStatuses
 from baton.kube.scheduler.settings import Settings
 from baton.kube.scheduler.statuses import Statuses
 from baton.kube.store import Key
@@ -78,6 +79,7 @@ class Scheduler:
         self.evictor = Evictor(client, self.feed, self.recorder, settings, metrics)
         self.statuses = Statuses(client, self.feed, self.engine, self.recorder, settings, metrics)
         self.statuses.in_burst = self.binder.in_burst
+        self._queue_statuses = QueueStatuses(client, self.feed, self.engine, settings, now_s)
         self._hyper_nodes = HyperNodeStatuses(client, self.feed, self.engine, self.recorder, settings)
         self.synced = asyncio.Event()
         """Set once everything was listed and the first cycle may run."""
@@ -95,6 +97,7 @@ class Scheduler:
             _LOG.info("synced", nodes=len(self.feed.nodes), pods=len(self.feed.pods), groups=len(self.feed.groups))
             writers = (
                 self.statuses.run,
+                self._queue_statuses.run,
                 self._hyper_nodes.run,
                 self.recorder.run,
                 self.good_news.run,
@@ -151,8 +154,10 @@ class Scheduler:
         """Take in what happened, decide, hand the plan out; returns the seconds it took."""
         began = time.monotonic()
         self.engine.apply(self.feed.take())
+        known = self.feed.groups_version
         if not self.engine.state.active and "shuffle" not in self.engine.framework.configuration.actions:
             self._explained = True
+            self._queue_statuses.looked(known, refused=False)
             return time.monotonic() - began
         explain = began - self._explained_at >= self._explain_pause_s()
         ends_at = began + self._settings.cycle_limit_s
@@ -162,6 +167,7 @@ class Scheduler:
             explain = False
             self._woken.set()
         self._carry_out(plan, explained=explain)
+        self._queue_statuses.looked(known, refused=plan.refused)
         took_s = time.monotonic() - began
         self._explained = explain
         if explain:

@@ -1,4 +1,4 @@
-"""What users and controllers read: status of PodGroups and Queues, conditions and nominations of pods, events.
+"""What users and controllers read: status of PodGroups, conditions and nominations of pods, events.
 
 Written level-triggered: a key is marked, a worker compares what the engine says now with what the API server has, and
 writes only a difference. That a group is admitted goes out at once, because the job controller waits for it, and that
@@ -18,7 +18,7 @@ import msgspec
 
 from baton.engine.engine import Engine
 from baton.engine.jobs import Job, Status
-from baton.engine.objects import GroupKey, GroupPhase, NodeName, PodKey, QueueName, QueueState
+from baton.engine.objects import GroupKey, GroupPhase, NodeName, PodKey
 from baton.engine.phases import phase_of
 from baton.engine.plan import Plan
 from baton.engine.verdicts import Cause, Verdict
@@ -26,7 +26,6 @@ from baton.kube import core, volcano
 from baton.kube.client import STRATEGIC_PATCH, Client
 from baton.kube.errors import NotFoundError
 from baton.kube.objects import ObjectReference
-from baton.kube.quantities import text_of
 from baton.kube.queue import WorkQueue
 from baton.kube.recorder import Recorder
 from baton.kube.scheduler.feed import Feed
@@ -69,7 +68,6 @@ class Statuses:
         self._metrics = metrics
         self._groups: WorkQueue[GroupKey] = WorkQueue()
         self._pods: WorkQueue[PodKey] = WorkQueue()
-        self._queues: WorkQueue[QueueName] = WorkQueue()
         self._verdicts: dict[GroupKey, Verdict] = {}
         self._told_groups: dict[GroupKey, _Told] = {}
         self._told_pods: dict[PodKey, _Told] = {}
@@ -88,18 +86,16 @@ class Statuses:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._groups.run(self._write_group, workers=_GROUP_WORKERS))
                 group.create_task(self._pods.run(self._write_pod, workers=_WORKERS))
-                group.create_task(self._queues.run(self._write_queue))
                 group.create_task(self._moved_for_ever())
-                group.create_task(self._queues_for_ever())
         finally:
-            for queue in (self._groups, self._pods, self._queues):
+            for queue in (self._groups, self._pods):
                 queue.close()
 
     def take(self, plan: Plan, *, explained: bool) -> None:
         """Look at a plan for all that others should know."""
         self._cycle += 1
         for change in plan.phases:
-            if change.phase in _AT_ONCE:
+            if change.phase in _AT_ONCE and not (change.phase is GroupPhase.INQUEUE and self._is_whole(change.group)):
                 self._groups.add(change.group)
             else:
                 self._group_moved(change.group)
@@ -112,6 +108,11 @@ class Statuses:
             self._told_pods.pop(binding.pod, None)
         if explained:
             self._take_verdicts(plan.verdicts)
+
+    def _is_whole(self, key: GroupKey) -> bool:
+        """Whether the gang has its pods already, so that nobody waits for its admission to make them."""
+        job = self._engine.state.jobs.get(key)
+        return job is not None and len(job.tasks) >= job.min_member > 0
 
     def verdict(self, key: GroupKey) -> Verdict | None:
         """The last one, for a job that still waits."""
@@ -279,32 +280,6 @@ class Statuses:
                 subresource="status",
                 content_type=STRATEGIC_PATCH,
             )
-        except NotFoundError:
-            return
-
-    async def _queues_for_ever(self) -> None:
-        while True:
-            for queue in self._feed.queues:
-                self._queues.add(QueueName(queue.metadata.name))
-            await asyncio.sleep(self._settings.status_pause_s)
-
-    async def _write_queue(self, name: QueueName) -> None:
-        queue = self._feed.queues.get(Key(name))
-        share = self._engine.state.queues.get(name)
-        if queue is None or share is None:
-            return
-        amounts = self._engine.state.resources.amounts(share.allocated)
-        wanted = {resource: text_of(resource, amount) for resource, amount in sorted(amounts)}
-        change: dict[str, Any] = {}
-        if {key: str(value) for key, value in queue.status.allocated.items()} != wanted:
-            gone = dict.fromkeys(queue.status.allocated.keys() - wanted.keys())
-            change["allocated"] = {**wanted, **gone}
-        if not queue.status.state:
-            change["state"] = QueueState.OPEN.value  # a queue that nobody has closed is open, also without a controller
-        if not change:
-            return
-        try:
-            await self._client.patch(volcano.QUEUES, name, {"status": change}, subresource="status")
         except NotFoundError:
             return
 

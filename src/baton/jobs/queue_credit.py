@@ -1,0 +1,112 @@
+"""The credit of queues, as it is spent: a PodGroup that it covers is made as admitted, and its pods with it.
+
+The scheduler says in the Queue's status how much may be let in without asking it, and which PodGroups it knew then.
+Everything newer counts against that, whoever made it, until a newer credit counts it itself. So a program that was
+restarted knows from the first lists what is left, and a scheduler that is away is asked again once all is spent.
+"""
+
+from collections import Counter
+from typing import NamedTuple
+
+from baton.engine.objects import Amounts
+from baton.kube.mapping.cluster import group_queue, min_resources
+from baton.kube.quantities import QuantityError, amounts
+from baton.kube.store import Delta, Key, Store, key_of
+from baton.kube.volcano import PodGroup, PodGroupSpec, Queue
+from baton.kube.volcano_names import DEFAULT_QUEUE
+
+_NOT_MADE_YET = 2**63
+_OPEN = "Open"
+
+
+class _Spent(NamedTuple):
+    version: int
+    amounts: Amounts
+
+
+class _Account:
+    """One queue."""
+
+    def __init__(self) -> None:
+        self.as_of = 0
+        self.credit: dict[str, int] = {}
+        self.spent: dict[Key, _Spent] = {}
+        self.total: Counter[str] = Counter()
+
+    def put(self, key: Key, spent: _Spent) -> None:
+        self.drop(key)
+        self.spent[key] = spent
+        self.total.update(dict(spent.amounts))
+
+    def drop(self, key: Key) -> None:
+        spent = self.spent.pop(key, None)
+        if spent is not None:
+            self.total.subtract(dict(spent.amounts))
+
+    def covers(self, wanted: Amounts) -> bool:
+        return all(self.total[name] + amount <= self.credit.get(name, 0) for name, amount in wanted if amount)
+
+
+class QueueCredits:
+    """What is left of the credit of each queue."""
+
+    def __init__(self, queues: Store[Queue], groups: Store[PodGroup]) -> None:
+        self._queues = queues
+        self._accounts: dict[str, _Account] = {}
+        queues.subscribe(self._queue_changed)
+        groups.subscribe(self._group_changed)
+
+    def spend(self, key: Key, spec: PodGroupSpec) -> bool:
+        """Whether the PodGroup that is about to be made is let in; then it is counted until `made` or `not_made`."""
+        name = spec.queue or DEFAULT_QUEUE
+        queue, account = self._queues.get(Key(name)), self._accounts.get(name)
+        wanted = min_resources(spec)
+        if queue is None or queue.status.state != _OPEN or account is None or wanted is None:
+            return False
+        if not account.covers(wanted):
+            return False
+        account.put(key, _Spent(_NOT_MADE_YET, wanted))
+        return True
+
+    def made(self, group: PodGroup) -> None:
+        """The API server made it: from now on a newer credit may count it."""
+        self._count(group)
+
+    def not_made(self, key: Key, queue: str) -> None:
+        account = self._accounts.get(queue or DEFAULT_QUEUE)
+        if account is not None:
+            account.drop(key)
+
+    def _queue_changed(self, delta: Delta[Queue]) -> None:
+        if delta.new is None:
+            self._accounts.pop(delta.key, None)
+            return
+        account = self._accounts.setdefault(delta.key, _Account())
+        said = delta.new.status.credit
+        try:
+            credit = dict(amounts(said.amounts))
+        except QuantityError:
+            credit = {}
+        account.credit = credit if said.as_of.isdigit() else {}
+        account.as_of = int(said.as_of) if account.credit else 0
+        for key in [key for key, spent in account.spent.items() if spent.version <= account.as_of]:
+            account.drop(key)
+
+    def _group_changed(self, delta: Delta[PodGroup]) -> None:
+        if delta.new is None:
+            if delta.old is not None:
+                self.not_made(delta.key, delta.old.spec.queue)
+        elif delta.old is None:
+            self._count(delta.new)
+
+    def _count(self, group: PodGroup) -> None:
+        account = self._accounts.setdefault(group_queue(group), _Account())
+        version = int(group.metadata.resource_version)
+        try:
+            wanted = min_resources(group.spec)
+        except QuantityError:
+            wanted = None
+        if version > account.as_of and wanted:
+            account.put(key_of(group), _Spent(version, wanted))
+        else:
+            account.drop(key_of(group))
