@@ -14,9 +14,9 @@ from baton.jobs import job_controller
 from baton.jobs.controller import Surroundings
 from baton.jobs.job_controller import JobController
 from baton.kube.client import Resource
-from baton.kube.errors import ConflictError, NotFoundError
+from baton.kube.errors import ConflictError, ForbiddenError, NotFoundError
 from baton.kube.store import Key, Store, key_of
-from baton.kube.volcano import Job
+from baton.kube.volcano import Job, Queue
 
 
 class CountingServer:
@@ -119,8 +119,15 @@ class Stream:
         """Look at everything that was woken, side by side, until nothing is."""
         while self.woken:
             keys, self.woken = list(self.woken), {}
-            await asyncio.gather(*(self.controller.sync(key) for key in keys))
+            again_s = await asyncio.gather(*(self.controller.sync(key) for key in keys))
+            self.woken.update({key: None for key, wait_s in zip(keys, again_s, strict=True) if wait_s == 0.0})
             self.server.show()
+
+    def lend(self, **amounts: str) -> None:
+        """The scheduler gives the queue credit."""
+        status = {"state": "Open", "credit": {"asOf": "1000", "amounts": amounts}}
+        body = {"metadata": {"name": "default", "resourceVersion": "1"}, "status": status}
+        self.server.stores["queues"].put(msgspec.convert(body, Queue))
 
     async def run_all(self) -> None:
         await self.settle()
@@ -247,3 +254,52 @@ async def test_the_group_hears_that_fewer_are_needed_before_they_go() -> None:
     assert requests["change podgroups"] == 1
     in_order = list(requests)
     assert in_order.index("change podgroups") < in_order.index("delete pods")
+
+
+async def test_a_job_within_the_credit_of_its_queue_gets_its_pods_without_the_scheduler() -> None:
+    stream = Stream(3)
+    stream.lend(pods="2")
+    await stream.settle()
+    assert sorted(group.status.phase for group in stream.server.stores["podgroups"]) == [
+        "Inqueue",
+        "Inqueue",
+        "Pending",
+    ]
+    assert len(stream.server.stores["pods"]) == 2
+    await stream.run_all()
+    assert stream.phases() == {"Running"}
+    assert stream.server.requests["create pods"] == 3
+
+
+async def test_where_the_server_takes_no_phase_from_the_maker_pods_wait_for_the_scheduler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As with a PodGroup definition that keeps its status to itself."""
+    stream = Stream(1)
+    stream.lend(pods="8")
+    real = stream.server.create
+
+    async def without_status(resource: Resource[Any], body: Any, namespace: str) -> Any:
+        return await real(resource, {name: value for name, value in body.items() if name != "status"}, namespace)
+
+    monkeypatch.setattr(stream.server, "create", without_status)
+    await stream.settle()
+    assert not len(stream.server.stores["pods"])
+    await stream.run_all()
+    assert stream.phases() == {"Running"}
+
+
+async def test_a_group_that_could_not_be_made_leaves_the_credit_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Stream(1)
+    stream.lend(pods="1")
+    real = stream.server.create
+
+    async def refused(resource: Resource[Any], body: Any, namespace: str) -> Any:
+        raise ForbiddenError(403, "Forbidden", "not now")
+
+    monkeypatch.setattr(stream.server, "create", refused)
+    with pytest.raises(ForbiddenError):
+        await stream.controller.sync(Key("n/j0"))
+    monkeypatch.setattr(stream.server, "create", real)
+    await stream.settle()
+    assert [group.status.phase for group in stream.server.stores["podgroups"]] == ["Inqueue"]

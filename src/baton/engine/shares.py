@@ -1,6 +1,6 @@
 """Arithmetic that the queue plugins have in common: shares, limits, and what admitted jobs will still take."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -38,16 +38,18 @@ def own_amounts(queue: QueueShare, which: str) -> Vector:
     return amounts
 
 
+def together(vectors: Iterable[Vector], resources: ResourceNames) -> Vector:
+    return sum(vectors, resources.zeros())
+
+
 def real_capability(
-    share: QueueShare, total: Vector, guarantees: Mapping[QueueName, Vector], resources: ResourceNames
+    share: QueueShare, total: Vector, own: Vector, promised: Vector, resources: ResourceNames
 ) -> Vector:
-    """The queue's own limit, and what the guarantees of the others leave of the cluster."""
-    own = guarantees.get(share.name)
-    others = resources.zeros()
-    for name, guarantee in guarantees.items():
-        if name != share.name:
-            others += guarantee
-    ceiling = np.maximum(total - others, own if own is not None else 0)
+    """The queue's own limit, and what the guarantees of the others leave of the cluster.
+
+    `own` is the queue's guarantee as far as it is part of all that is `promised`.
+    """
+    ceiling = np.maximum(total - (promised - own), own)
     limit = resources.limits(share.queue.capability)
     result: Vector = np.minimum(ceiling, limit)
     result[PODS] = limit[PODS]

@@ -121,25 +121,28 @@ class Burst:
         return self.lasts
 
 
-async def test_in_a_burst_of_bindings_only_admissions_are_written() -> None:
-    jobs = [gang("runs", pods=2, on=("a", "a"), phase=GroupPhase.INQUEUE), gang("new", pods=2)]
+async def test_in_a_burst_of_bindings_only_admissions_that_somebody_waits_for_are_written() -> None:
+    """Nobody waits for that of a gang whose pods are there."""
+    whole = gang("whole", pods=2)
+    jobs = [gang("runs", pods=2, on=("a", "a"), phase=GroupPhase.INQUEUE), whole, gang("new", pods=1, min_member=2)]
     cluster = Cluster(nodes=[node("a")], jobs=jobs)
     client: Any = Patched()
     feed = Feed(client, ("volcano",), (), lambda: None)
-    for name in ("runs", "new"):
+    for name in ("runs", "new", "whole"):
         feed.groups.put(group_object(name))
     settings = Settings(status_pause_s=0.01)
     statuses = Statuses(client, feed, cluster.engine, Recorder(client, "test"), settings, Metrics())
     statuses.in_burst = burst = Burst()
     feed.groups_moved(GroupKey("team/runs"))
-    statuses.take(Plan(now_s=0.0, phases=(PhaseChange(GroupKey("team/new"), GroupPhase.INQUEUE),)), explained=False)
+    changes = tuple(PhaseChange(GroupKey(f"team/{name}"), GroupPhase.INQUEUE) for name in ("whole", "new"))
+    statuses.take(Plan(now_s=0.0, phases=changes), explained=False)
     work = asyncio.create_task(statuses.run())
     async with asyncio.timeout(30):
         for _ in range(40):
             await burst.asked.acquire()
         assert client.groups == ["new"]
         burst.lasts = False
-        while client.groups != ["new", "runs"]:
+        while client.groups != ["new", "runs", "whole"]:
             client.more.clear()
             await client.more.wait()
     work.cancel()

@@ -16,7 +16,7 @@ from baton.engine.objects import QueueName
 from baton.engine.plugin import Lack, OrderKey, Plugin, Vote
 from baton.engine.resources import PODS, Vector
 from baton.engine.session import Session
-from baton.engine.shares import InqueueSums, guaranteed_left, lacks, min_resources, real_capability
+from baton.engine.shares import InqueueSums, guaranteed_left, lacks, min_resources, real_capability, together
 
 
 class CapacityArguments(msgspec.Struct, frozen=True):
@@ -36,11 +36,14 @@ class CapacityPlugin(Plugin[CapacityArguments]):
         self._total = state.table.capacity_total.copy()
         queues = state.queues
         self._guarantee = {name: self._resources.vector(share.queue.guarantee) for name, share in queues.items()}
+        nothing = self._resources.zeros()
         leaves = {name: vector for name, vector in self._guarantee.items() if not queues[name].children}
+        promised = together(leaves.values(), self._resources)
         self._capability: dict[QueueName, Vector] = {}
         for name, share in queues.items():
-            siblings = leaves if not self.hierarchy or not share.children else {}
-            self._capability[name] = real_capability(share, self._total, siblings, self._resources)
+            others = nothing if self.hierarchy and share.children else promised
+            own = leaves.get(name, nothing)
+            self._capability[name] = real_capability(share, self._total, own, others, self._resources)
         if self.hierarchy:
             for name, share in queues.items():
                 for ancestor in share.lineage()[1:]:

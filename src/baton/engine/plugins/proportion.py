@@ -23,6 +23,7 @@ from baton.engine.shares import (
     lacks,
     min_resources,
     real_capability,
+    together,
 )
 
 
@@ -38,11 +39,14 @@ class ProportionPlugin(Plugin[NoArguments]):
         self._resources = state.resources
         self._total = state.table.capacity_total.copy()
         queues = {name: share for name, share in state.queues.items() if share.jobs}
-        guarantees = {name: self._resources.vector(share.queue.guarantee) for name, share in queues.items()}
+        self._guarantee = {name: self._resources.vector(share.queue.guarantee) for name, share in queues.items()}
+        promised = together(self._guarantee.values(), self._resources)
         self._capability: dict[QueueName, Vector] = {
-            name: real_capability(share, self._total, guarantees, self._resources) for name, share in queues.items()
+            name: real_capability(share, self._total, self._guarantee[name], promised, self._resources)
+            for name, share in queues.items()
         }
-        self._guarantee = guarantees
+        self._all_queues = state.queues
+        self._all_promised: Vector | None = None
         self._deserved = self._fill(queues)
         self._inqueue = InqueueSums(state, self._resources)
 
@@ -120,9 +124,12 @@ class ProportionPlugin(Plugin[NoArguments]):
         return Vote.PERMIT if bool(np.all(after[asked] <= capability[asked])) else Vote.REJECT
 
     def credit(self, queue: QueueShare, queues: int) -> Vector:
-        capability = self._capability.get(queue.name)
-        if capability is None:  # so far no job is in it
-            capability = real_capability(queue, self._total, self._guarantee, self._resources)
+        # The guarantee of a queue without jobs counts as soon as it has one.
+        if self._all_promised is None:
+            guarantees = (self._resources.vector(share.queue.guarantee) for share in self._all_queues.values())
+            self._all_promised = together(guarantees, self._resources)
+        own = self._resources.vector(queue.queue.guarantee)
+        capability = real_capability(queue, self._total, own, self._all_promised, self._resources)
         left: Vector = capability - queue.allocated - self._inqueue.of(queue.name)
         return left
 
