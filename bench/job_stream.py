@@ -13,6 +13,7 @@ import contextlib
 import datetime
 import json
 import os
+import time
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
@@ -45,6 +46,7 @@ JOBS = int(os.environ.get("BATON_BENCH_JOBS", "4000"))
 NODES = int(os.environ.get("BATON_BENCH_NODES", "500"))
 QPS = float(os.environ.get("BATON_BENCH_QPS", "0"))
 PATIENCE_S = 240.0
+QUIET_S = 3.0
 ONE_GPU = {"nvidia.com/gpu": 1}
 BUDGET = 1.5
 
@@ -126,7 +128,8 @@ def through_controllers(bed: Bed, namespace: str) -> Result:
 def clear(bed: Bed, namespace: str) -> None:
     """Remove everything of a round, a bounded number at a time: the API server takes minutes for thousands at once.
 
-    The next round begins when the last pod is gone: KWOK ends pods in its own time, at the expense of all others.
+    The next round begins when the last pod is gone and KWOK has nothing more to say about it: it ends pods in its own
+    time, at the expense of all others.
     """
     kinds: tuple[Resource[Any], ...] = (volcano.JOBS, volcano.POD_GROUPS, core.PODS)
 
@@ -144,6 +147,13 @@ def clear(bed: Bed, namespace: str) -> None:
 
     asyncio.run(remove())
     bed.wait_for(lambda: not bed.api.get(f"{pod_path(namespace)}?limit=1")["items"], "the pods to be gone", PATIENCE_S)
+    about = f'"namespace":"{namespace}"'.encode()
+    with bed.plane.audit_log.open("rb") as log:
+        log.seek(0, os.SEEK_END)
+        while True:
+            time.sleep(QUIET_S)
+            if not any(about in line for line in log.readlines()):
+                break
 
 
 def controller_program(bed: Bed) -> Component:

@@ -45,7 +45,14 @@ class CountingServer:
         return self._answer(resource, msgspec.json.decode(msgspec.json.encode(plain), type=resource.kind))
 
     async def replace(
-        self, resource: Resource[Any], name: str, body: Any, namespace: str, *, subresource: str = ""
+        self,
+        resource: Resource[Any],
+        name: str,
+        body: Any,
+        namespace: str,
+        *,
+        subresource: str = "",
+        patient: bool = False,
     ) -> Any:
         await asyncio.sleep(0)
         if self.conflicts:

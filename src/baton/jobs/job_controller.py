@@ -283,7 +283,7 @@ class JobController:
             if crowd:
                 self._later.setdefault(key, memory.due_s)
             return memory.due_s - now_s if early else None
-        await self._store(job, status, memory)
+        await self._store(job, status, memory, patient=crowd and not urgent)
         return 0.0 if moved or not begun else None
 
     def _is_crowd(self) -> bool:
@@ -303,10 +303,10 @@ class JobController:
                 self._called.add(key)
                 self._wake(key)
 
-    async def _store(self, job: Job, status: JobStatus, memory: Memory) -> Job:
+    async def _store(self, job: Job, status: JobStatus, memory: Memory, *, patient: bool = False) -> Job:
         self._writing += 1
         try:
-            written = await self._hands.write_status(job, status)
+            written = await self._hands.write_status(job, status, patient=patient)
         finally:
             self._writing -= 1
         memory.due_s = None

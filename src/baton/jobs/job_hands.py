@@ -56,7 +56,7 @@ class JobHands:
         self._groups = groups
         self._room = asyncio.Semaphore(PARALLEL)
 
-    async def write_status(self, job: Job, status: JobStatus) -> Job:
+    async def write_status(self, job: Job, status: JobStatus, *, patient: bool = False) -> Job:
         """Store the whole status; raises ConflictError when the job has changed meanwhile."""
         metadata = job.metadata
         body = {
@@ -71,7 +71,7 @@ class JobHands:
             "status": status,
         }
         written = await self._do(
-            self._client.replace(JOBS, metadata.name, body, metadata.namespace, subresource="status")
+            self._client.replace(JOBS, metadata.name, body, metadata.namespace, subresource="status", patient=patient)
         )
         self._jobs.wrote(written)
         return written

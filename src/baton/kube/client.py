@@ -5,7 +5,6 @@ has a deadline, counts against an explicit rate (`qps`, `burst`), and ends in a 
 Retrying is the caller's decision, with one exception: a 401 is tried once more when the credentials can be renewed.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -19,6 +18,7 @@ from baton.kube.credentials import Credentials, in_cluster
 from baton.kube.decoding import Page, WatchEvent, decode_page, event_decoder
 from baton.kube.errors import UnauthorizedError, UnreachableError
 from baton.kube.kubeconfig import Access, load
+from baton.kube.rate import RateLimit
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -61,28 +61,6 @@ class _Request(NamedTuple):
     data: bytes | None = None
     content_type: str = ""
     accept: str = ""
-
-
-class RateLimit:
-    """A token bucket: `qps` requests a second on average, `burst` at once. Zero qps means no limit."""
-
-    def __init__(self, qps: float, burst: int) -> None:
-        self._qps = qps
-        self._burst = float(burst)
-        self._tokens = float(burst)
-        self._filled_at: float | None = None
-
-    async def wait(self) -> None:
-        """Take a token; a caller that finds none reserves the next one and sleeps until it is due."""
-        if self._qps <= 0:
-            return
-        now = asyncio.get_running_loop().time()
-        if self._filled_at is not None:
-            self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._qps)
-        self._filled_at = now
-        self._tokens -= 1
-        if self._tokens < 0:
-            await asyncio.sleep(-self._tokens / self._qps)
 
 
 class Client:
@@ -174,6 +152,7 @@ class Client:
         subresource: str | None = None,
         content_type: str = MERGE_PATCH,
         field_manager: str = "",
+        patient: bool = False,
     ) -> T:
         """Change some fields; server-side apply when the content type says so (then `field_manager` is needed)."""
         forced = {"force": "true"} if content_type == APPLY_PATCH else {}
@@ -183,6 +162,7 @@ class Client:
             parameters={"fieldManager": field_manager, **forced},
             body=body,
             content_type=content_type,
+            patient=patient,
         )
         return msgspec.json.decode(answer, type=resource.kind)
 
@@ -194,8 +174,9 @@ class Client:
         namespace: str | None = None,
         *,
         subresource: str | None = None,
+        patient: bool = False,
     ) -> T:
-        answer = await self.request("PUT", resource.path(namespace, name, subresource), body=body)
+        answer = await self.request("PUT", resource.path(namespace, name, subresource), body=body, patient=patient)
         return msgspec.json.decode(answer, type=resource.kind)
 
     async def delete(
@@ -262,9 +243,13 @@ class Client:
         content_type: str = "application/json",
         accept: str = "",
         timeout_s: float | None = None,
+        patient: bool = False,
     ) -> bytes:
-        """Send one request and return the body of a successful answer, in another form if `accept` asks for it."""
-        await self._limit.wait()
+        """Send one request and return the body of a successful answer, in another form if `accept` asks for it.
+
+        One that is `patient` lets others pass where `qps` makes them wait.
+        """
+        await self._limit.wait(patient=patient)
         data = body if isinstance(body, bytes) else msgspec.json.encode(body) if body is not None else None
         timeout = aiohttp.ClientTimeout(total=timeout_s or self._timeout_s)
         try:

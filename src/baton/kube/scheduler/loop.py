@@ -18,9 +18,10 @@ from baton.engine.engine import Engine
 from baton.engine.plan import Plan
 from baton.errors import BatonError
 from baton.kube import core, volcano
-from baton.kube.client import Client, RateLimit
+from baton.kube.client import Client
 from baton.kube.errors import ConflictError, NotFoundError
 from baton.kube.mapping.pods import pod_key
+from baton.kube.rate import RateLimit
 from baton.kube.recorder import Recorder
 from baton.kube.scheduler.binder import Binder
 from baton.kube.scheduler.evictor import Evictor

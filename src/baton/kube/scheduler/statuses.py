@@ -213,7 +213,11 @@ class Statuses:
             return
         try:
             await self._client.patch(
-                volcano.POD_GROUPS, group.metadata.name, {"status": change}, group.metadata.namespace
+                volcano.POD_GROUPS,
+                group.metadata.name,
+                {"status": change},
+                group.metadata.namespace,
+                patient=phase not in _AT_ONCE,
             )
         except NotFoundError:
             return
