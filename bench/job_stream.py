@@ -1,10 +1,11 @@
 """Jobs: one-GPU Jobs through controller and scheduler, from the first create to the last bind, against bare creation.
 
-The bare time is what the API server needs for the same pods with their PodGroups when the load generator makes and
-binds them itself. Through the controllers there are more requests: the Job, the group's way into the queue and the
-job's status. Bare creation is measured before and after. Client limits are lifted on all sides, so that the CPU of the
-API server decides; BATON_BENCH_QPS holds each program to so many requests a second instead, where it has CPU to spare.
-The load generator of the bare rounds counts as two programs then: one makes the groups, one makes and binds the pods.
+The bare time is what the API server needs for the same pods with their PodGroups, as the controllers would make them,
+when the load generator makes and binds them itself. Through the controllers there is the Job beside them, its status
+and the group's. Bare creation is measured before and after. Client limits are lifted on all sides, so that the CPU of
+the API server decides; BATON_BENCH_QPS holds each program to so many requests a second instead, where it has CPU to
+spare. The load generator of the bare rounds counts as two programs then: one makes the groups, one makes and binds the
+pods.
 """
 
 import asyncio
@@ -15,9 +16,13 @@ import json
 import os
 import time
 import urllib.request
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
+from baton.jobs import job_group, job_pods
 from baton.kube import core, kubeconfig, volcano
 from baton.kube.client import Client, Resource
 from baton.kube.errors import NotFoundError
@@ -30,7 +35,6 @@ from bench._scheduler import (
     baton,
     cpu_s,
     create,
-    group_body,
     group_path,
     new_namespace,
     plain_bed,
@@ -77,11 +81,9 @@ def bare(bed: Bed, namespace: str) -> Result:
     """PodGroup, pod and binding by the load generator, everything side by side."""
     new_namespace(bed, namespace)
     nodes = sorted(bed.ready_nodes())
-    groups = [(group_path(namespace), group_body(f"g{number}", 1)) for number in range(JOBS)]
-    pods = [
-        (pod_path(namespace), pod_body(f"p{number}", "nobody", group=f"g{number}", limits=ONE_GPU))
-        for number in range(JOBS)
-    ]
+    jobs = [made_job(namespace, f"j{number}") for number in range(JOBS)]
+    groups = [(group_path(namespace), job_group.group_body(job, job_group.group_spec(job, {}))) for job in jobs]
+    pods = [(pod_path(namespace), job_pods.pod_body(job, job.spec.tasks[0], 0)) for job in jobs]
 
     async def both() -> None:
         await asyncio.gather(
@@ -185,6 +187,13 @@ def job_body(name: str) -> dict[str, Any]:
             "tasks": [{"name": "main", "replicas": 1, "minAvailable": 1, "template": template}],
         },
     }
+
+
+def made_job(namespace: str, name: str) -> volcano.Job:
+    """A job as the API server would have it."""
+    body = job_body(name)
+    body["metadata"] |= {"namespace": namespace, "uid": str(uuid.uuid4())}
+    return msgspec.convert(body, volcano.Job)
 
 
 def first_create(bed: Bed, namespace: str, plural: str, offset: int) -> float:
