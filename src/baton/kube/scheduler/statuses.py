@@ -9,6 +9,7 @@ are still being made is not told that some are missing.
 """
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -38,7 +39,10 @@ _GROUP_WORKERS = 32
 """As many as bind pods: in a stream of jobs each one's admission is written before its pods are made, and a stage with
 fewer requests under way than the others is what all wait for."""
 _BURST_PAUSE_S = 30.0
-"""How long a burst of bindings may keep a group's counts and its way from admitted to running from being written."""
+"""So long a burst of bindings keeps a group's counts and its way from admitted to running from being written."""
+_BURST_NEWS = 2
+"""And so many of them are written at each look after that, four looks in `status_pause_s`: a server that is filled by
+bindings would else bind fewer, one for each."""
 _SETTLED_S = 1.0
 """A gang that got no new pod for so long is told that it is not complete."""
 _AT_ONCE = (GroupPhase.INQUEUE, GroupPhase.UNKNOWN, GroupPhase.PENDING)
@@ -183,9 +187,9 @@ class Statuses:
         pause_s = self._settings.status_pause_s
         while True:
             await asyncio.sleep(pause_s / 4)
-            due = time.monotonic() - (_BURST_PAUSE_S if self.in_burst() else pause_s)
-            while self._moved:
-                key, since = next(iter(self._moved.items()))
+            burst = self.in_burst()
+            due = time.monotonic() - (_BURST_PAUSE_S if burst else pause_s)
+            for key, since in list(itertools.islice(self._moved.items(), _BURST_NEWS if burst else None)):
                 if since > due:
                     break
                 del self._moved[key]
