@@ -112,7 +112,9 @@ class Stream:
         self.woken: dict[Key, None] = {}
         server: Any = self.server
         quiet: Any = Quiet()
-        self.controller = JobController(Surroundings(client=server, recorder=quiet))
+        surroundings = Surroundings(client=server, recorder=quiet)
+        self.metrics = surroundings.registry
+        self.controller = JobController(surroundings)
         self.controller.watch(server, lambda key: self.woken.__setitem__(key, None))
         for place in range(number):
             task = {"name": "main", "replicas": 1, "template": {"spec": {"containers": [{"name": "c"}]}}}
@@ -273,6 +275,8 @@ async def test_a_job_within_the_credit_of_its_queue_gets_its_pods_without_the_sc
         "Pending",
     ]
     assert len(stream.server.stores["pods"]) == 2
+    for who, number in (("credit", 2), ("scheduler", 1)):
+        assert stream.metrics.get_sample_value("baton_job_groups_made_total", {"admitted_by": who}) == number
     await stream.run_all()
     assert stream.phases() == {"Running"}
     assert stream.server.requests["create pods"] == 3

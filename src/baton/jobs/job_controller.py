@@ -86,6 +86,12 @@ class JobController:
         self._entered = Counter(
             "baton_job_phases", "Jobs that entered a phase.", ("phase",), registry=surroundings.registry
         )
+        self._made = Counter(
+            "baton_job_groups_made",
+            "PodGroups of jobs, by who lets them in: the credit of their queue, or the scheduler that is to be asked.",
+            ("admitted_by",),
+            registry=surroundings.registry,
+        )
         self._latency = Histogram(
             "volcano_controller_job_to_pod_creation_latency_milliseconds",
             "From the creation of a job to that of its first pods.",
@@ -244,7 +250,9 @@ class JobController:
         admitted = False
         if plan.group is GroupWish.PRESENT:
             kept = await self._keep_group(job, group)
-            admitted = group is None and group_is_open(job, kept)
+            if group is None and kept is not None:
+                admitted = group_is_open(job, kept)
+                self._made.labels("credit" if admitted else "scheduler").inc()
         elif plan.group is GroupWish.ABSENT and group is not None:
             await self._hands.remove_group(group)
         if plan.create:
