@@ -2,15 +2,14 @@
 
 A watch is behind: right after a pod was made, the store does not show it, and whoever looks there makes it again. So
 what the API server answered to a write stands in for the store until the store has it, or something newer. What was
-deleted counts as terminating until it is gone. Versions are compared as numbers, which Kubernetes allows within one
-kind of object.
+deleted counts as terminating until it is gone.
 """
 
 import time
 from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
-from baton.kube.store import Delta, Key, Named, Store, key_of
+from baton.kube.store import Delta, Key, Named, Store, key_of, version_of
 
 T = TypeVar("T", bound=Named)
 
@@ -75,7 +74,7 @@ class Echoes(Generic[T]):
     def _superseded(self, own: _Write[T], known: T | None) -> bool:
         if known is None:
             return time.monotonic() - own.at_s > _LIMIT_S
-        return _version(known) >= _version(own.item)
+        return version_of(known) >= version_of(own.item)
 
     def _heard(self, delta: Delta[T]) -> None:
         own = self._written.get(delta.key)
@@ -84,7 +83,7 @@ class Echoes(Generic[T]):
             self._deleted.discard(delta.old.metadata.uid)
             if own is not None and own.item.metadata.uid == delta.old.metadata.uid:
                 self._drop(delta.key, own.item)
-        elif own is not None and _version(delta.new) >= _version(own.item):
+        elif own is not None and version_of(delta.new) >= version_of(own.item):
             self._drop(delta.key, own.item)
 
     def _drop(self, key: Key, item: T) -> None:
@@ -102,8 +101,3 @@ class Echoes(Generic[T]):
 
 def _alone(item: Named) -> Iterable[str]:  # noqa: ARG001  # the form of a group function
     return ()
-
-
-def _version(item: Named) -> int:
-    text = item.metadata.resource_version
-    return int(text) if text.isdigit() else 0

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from baton.engine.objects import Amounts
 from baton.kube.mapping.cluster import group_queue, min_resources
 from baton.kube.quantities import QuantityError, amounts
-from baton.kube.store import Delta, Key, Store, key_of
+from baton.kube.store import Delta, Key, Store, key_of, version_of
 from baton.kube.volcano import PodGroup, PodGroupSpec, Queue
 from baton.kube.volcano_names import DEFAULT_QUEUE
 
@@ -101,7 +101,7 @@ class QueueCredits:
 
     def _count(self, group: PodGroup) -> None:
         account = self._accounts.setdefault(group_queue(group), _Account())
-        version = int(group.metadata.resource_version)
+        version = version_of(group)
         try:
             wanted = min_resources(group.spec)
         except QuantityError:

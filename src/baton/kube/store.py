@@ -51,6 +51,12 @@ def key_of(item: Named) -> Key:
     return Key(f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name)
 
 
+def version_of(item: Named) -> int:
+    """Which of two objects of one kind is newer: Kubernetes lets their versions be compared as numbers."""
+    text = item.metadata.resource_version
+    return int(text) if text.isdigit() else 0
+
+
 class Store(Generic[T]):
     """Objects by key and by index."""
 
