@@ -282,6 +282,39 @@ async def test_a_job_within_the_credit_of_its_queue_gets_its_pods_without_the_sc
     assert stream.server.requests["create pods"] == 3
 
 
+async def test_a_job_within_credit_in_a_crowd_needs_one_look_until_its_pod_runs() -> None:
+    """What the controller made itself comes back as an echo, which tells nothing new."""
+    stream = Stream(100)
+    stream.lend(pods="100")
+    looks: Counter[Key] = Counter()
+    real = stream.controller.sync
+
+    async def counted(key: Key) -> float | None:
+        looks[key] += 1
+        return await real(key)
+
+    stream.controller.sync = counted  # type: ignore[method-assign]  # counts, and does the same
+    await stream.settle()
+    assert len(stream.server.stores["pods"]) == 100
+    assert set(looks.values()) == {1}
+
+
+async def test_pods_that_a_running_job_gets_are_counted_soon() -> None:
+    stream = Stream(1)
+    await stream.run_all()
+    await stream.scale(2, min_available=1)
+    (job,) = stream.server.stores["jobs"]
+    assert job.status.pending == 0
+    again_s = await stream.controller.sync(key_of(job))
+    assert again_s is not None
+    assert again_s <= job_controller.COALESCE_S
+    stream.controller._memories[key_of(job)].due_s = 0.0
+    await stream.controller.sync(key_of(job))
+    stream.server.show()
+    (job,) = stream.server.stores["jobs"]
+    assert job.status.pending == 1
+
+
 async def test_where_the_server_takes_no_phase_from_the_maker_pods_wait_for_the_scheduler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -116,6 +116,8 @@ class JobController:
         def pod_changed(delta: Delta[Pod]) -> None:
             item = delta.new or delta.old
             assert item is not None
+            if delta.new is not None and self._pods.is_own(delta.new):
+                return
             if delta.old is not None and delta.new is not None and not _is_news(delta.old, delta.new):
                 return
             for name in job_keys_of(item):
@@ -205,10 +207,10 @@ class JobController:
             # Fewer are wanted before they go, else the scheduler takes them for lost.
             group = await self._keep_group(job, group)
         await self._hands.remove_pods([pods[pod.name] for pod in plan.delete], [pods[name] for name in plan.mark])
-        status, missing, admitted = plan.status, False, False
+        status, missing, created = plan.status, False, False
         try:
             job, status = await self._furnish(job, plan)
-            admitted = await self._tend(job, plan, group)
+            created = await self._tend(msgspec.structs.replace(world, job=job, group=group), plan)
         except ClaimMissingError:
             missing = True
         finally:
@@ -218,7 +220,8 @@ class JobController:
         return _soonest(
             again_s,
             plan.wait_s,
-            0.0 if command is not None or admitted else None,
+            0.0 if command is not None else None,
+            COALESCE_S if created and job.status.state.phase else None,
             _CLAIM_AGAIN_S if missing else None,
         )
 
@@ -245,26 +248,28 @@ class JobController:
             return job, msgspec.structs.replace(status, controlled_resources=records)
         return job, status
 
-    async def _tend(self, job: Job, plan: Plan, group: PodGroup | None) -> bool:
-        """PodGroup and pods; returns whether the PodGroup was made as admitted, so that pods may follow."""
-        admitted = False
+    async def _tend(self, world: World, plan: Plan) -> bool:
+        """PodGroup and pods; returns whether pods were made, which the status has to count."""
+        job, group, create = world.job, world.group, plan.create
         if plan.group is GroupWish.PRESENT:
             kept = await self._keep_group(job, group)
             if group is None and kept is not None:
                 admitted = group_is_open(job, kept)
                 self._made.labels("credit" if admitted else "scheduler").inc()
+                if admitted:
+                    create = decide(msgspec.structs.replace(world, group=kept)).create
         elif plan.group is GroupWish.ABSENT and group is not None:
             await self._hands.remove_group(group)
-        if plan.create:
+        if create:
             # A pod carries the version and the retries of the status that asked for it.
             asking = msgspec.structs.replace(job, status=plan.status)
             plugins: list[Plugin] = plugins_of(job.spec)
             with self._blaming(job, "FailedCreate"):
-                await self._hands.create_pods(asking, plugins, plan.create)
+                await self._hands.create_pods(asking, plugins, create)
             began_s = seconds(job.metadata.creation_timestamp)
             if began_s is not None:
                 self._latency.observe(max(0.0, self._now().timestamp() - began_s) * 1000)
-        return admitted
+        return bool(create)
 
     async def _keep_group(self, job: Job, group: PodGroup | None) -> PodGroup | None:
         classes = {item.metadata.name: item.value for item in self._classes}
