@@ -7,7 +7,6 @@ the API server alone. So nothing that a controller remembers outlives its right 
 """
 
 import asyncio
-import gc
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from baton.jobs.podgroup_controller import PodGroupController
 from baton.jobs.queue_controller import QueueController
 from baton.jobs.telemetry import Telemetry
 from baton.jobs.ttl import TtlController
+from baton.kube import heap
 from baton.kube.client import Client
 from baton.kube.election import Election
 from baton.kube.informers import Informers, Scope
@@ -156,7 +156,7 @@ class ControllerProgram:
                     group.create_task(post.run(self.settings, self._telemetry), name=post.controller.name)
                 group.create_task(_settle(posts), name="settle")
         finally:
-            gc.unfreeze()
+            heap.thaw()
             self._terms.unregister(registry)
             self._telemetry.leading.set(0)
             self._informers = None
@@ -197,7 +197,6 @@ class _Post:
 
 async def _settle(posts: Sequence[_Post]) -> None:
     """What the first lists brought stays for the whole term: the collector need not look at it again and again."""
-    for post in posts:
-        await post.scope.synced()
-    gc.collect()
-    gc.freeze()
+    with heap.filling():
+        for post in posts:
+            await post.scope.synced()

@@ -7,7 +7,6 @@ between two jobs, and the next one goes on from there.
 """
 
 import asyncio
-import gc
 import time
 from collections.abc import Callable
 
@@ -17,7 +16,7 @@ from baton.engine.configuration import Configuration
 from baton.engine.engine import Engine
 from baton.engine.plan import Plan
 from baton.errors import BatonError
-from baton.kube import core, volcano
+from baton.kube import core, heap, volcano
 from baton.kube.client import Client
 from baton.kube.errors import ConflictError, NotFoundError
 from baton.kube.mapping.pods import pod_key
@@ -109,16 +108,12 @@ class Scheduler:
             await self._cycles()
 
     async def _sync(self, group: asyncio.TaskGroup) -> None:
-        """The first lists, with the collector out of the way: what they bring stays for good and has no cycles."""
-        gc.disable()
-        try:
+        """The first lists."""
+        with heap.filling():
             for reflector in self.feed.reflectors:
                 group.create_task(reflector.run())
             await self.feed.synced()
             self.engine.apply(self.feed.take())
-        finally:
-            gc.enable()
-        gc.freeze()
 
     def configure(self, configuration: Configuration) -> None:
         """Go on with another configuration from the next cycle on."""

