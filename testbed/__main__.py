@@ -18,6 +18,7 @@ from testbed.programs import (
     KUBERNETES_VERSION,
     KWOK,
     VOLCANO,
+    VOLCANO_SUITE,
     ProgramSet,
     default_sets,
     kubernetes,
@@ -164,12 +165,16 @@ def packages() -> None:
 @app.command()
 def build(
     sets: Annotated[
-        list[str] | None, typer.Argument(help="etcd, kubernetes, kwok, volcano; without any: the first three.")
+        list[str] | None,
+        typer.Argument(help="etcd, kubernetes, kwok, volcano, volcano-suite; without any: the first three."),
     ] = None,
     kubernetes_version: VersionOption = KUBERNETES_VERSION,
 ) -> None:
     """Compile what is not in the user's cache yet; without a proxy that is one line, and a failure in CI only."""
-    known = {"etcd": ETCD, "kubernetes": kubernetes(kubernetes_version), "kwok": KWOK, "volcano": VOLCANO}
+    known = {
+        program_set.name: program_set
+        for program_set in (ETCD, kubernetes(kubernetes_version), KWOK, VOLCANO, VOLCANO_SUITE)
+    }
     if unknown := [name for name in sets or [] if name not in known]:
         raise BedError(f"'{unknown[0]}' is nothing to build; there are {', '.join(known)}")
     wanted: list[ProgramSet] = [known[name] for name in sets] if sets else list(default_sets(kubernetes_version))
@@ -180,6 +185,33 @@ def build(
         if lack_is_failure() or sets:
             raise
         sys.stderr.write(f"testbed: {error}; the tests on a real Kubernetes are skipped\n")
+
+
+@app.command()
+def suite(
+    packages: Annotated[
+        list[str] | None, typer.Argument(help="Packages of the suite; all of them if none is given.")
+    ] = None,
+    focus: Annotated[str, typer.Option(help="Only the cases whose names match this regular expression.")] = "",
+    results: Annotated[
+        Path, typer.Option(help="Where reports and logs go, a folder per package.", file_okay=False)
+    ] = Path("build/suite"),
+) -> None:
+    """Run Volcano's own end-to-end suite against Baton on KWOK nodes, and print how each package went.
+
+    It needs `python -m testbed build` and `python -m testbed build volcano-suite`. Failed cases make it end with 1.
+    """
+    from rich.markup import escape
+
+    from testbed.suite import COLUMNS, run
+
+    tallies = run(packages or [], results, focus=focus)
+    write_table(COLUMNS, [tally.row() for tally in tallies])
+    failed = [(tally.package, *failure) for tally in tallies for failure in tally.failed]
+    if failed:
+        sys.stdout.write("\n")
+        write_table(("failed in", "case", "first words"), [[escape(word) for word in row] for row in failed])
+        raise typer.Exit(1)
 
 
 def main() -> None:

@@ -21,13 +21,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from testbed.errors import BedError, MissingError
 from testbed.programs import (
     READY_PROGRAMS_VARIABLE,
+    TEST_PROGRAM,
     ProgramSet,
     absent_programs,
     cache_dir,
@@ -111,13 +112,19 @@ class Workshop:
         """A source file of the wrapper module."""
         (self.module / name).write_text(text)
 
-    def compile(self, program_set: ProgramSet, packages: dict[str, str], ldflags: str = "") -> None:
-        """Compile each program from its package."""
+    def compile(
+        self,
+        program_set: ProgramSet,
+        packages: dict[str, str],
+        ldflags: str = "",
+        verb: Sequence[str] = ("build",),
+    ) -> None:
+        """Compile each program from its package; the verb makes it the program itself or that of its tests."""
         for number, (program, package) in enumerate(packages.items(), start=1):
             began = time.monotonic()
             flags = f"-s -w {ldflags}".strip()
             self.run(
-                "build",
+                *verb,
                 "-trimpath",
                 f"-ldflags={flags}",
                 "-o",
@@ -169,19 +176,9 @@ def build_kubernetes(shop: Workshop, program_set: ProgramSet) -> None:
 
 
 def build_volcano(shop: Workshop, program_set: ProgramSet) -> None:
-    """Volcano, the peer of our measurements, with its own replace lines; its CRDs and default configuration ride along.
-
-    Its go.mod points `volcano.sh/apis` to a folder that the published module does not carry; v1.14.0 of that module is
-    what the release was cut with.
-    """
+    """Volcano, the peer of our measurements; its CRDs and default configuration ride along."""
     version = program_set.version
-    module = _require(shop, "volcano.sh/volcano", version)
-    published = Path(module["GoMod"]).read_text()
-    edits = ["-replace=volcano.sh/apis=volcano.sh/apis@v1.14.0"]
-    for line in re.findall(r"^\s*(?:replace\s+)?(\S+(?: v\S+)? => \S+ v\S+)\s*$", published, re.MULTILINE):
-        old, new = line.split(" => ")
-        edits.append(f"-replace={old.replace(' ', '@')}={new.replace(' ', '@')}")
-    shop.run("mod", "edit", *edits, what="writing the wrapper module")
+    source = _require_volcano(shop, version)
     packages = {
         "vc-scheduler": "volcano.sh/volcano/cmd/scheduler",
         "vc-controller-manager": "volcano.sh/volcano/cmd/controller-manager",
@@ -192,7 +189,42 @@ def build_volcano(shop: Workshop, program_set: ProgramSet) -> None:
     shop.fetch_modules(program_set)
     stamp = f"-X volcano.sh/volcano/pkg/version.Version=v{version}"
     shop.compile(program_set, packages, stamp)
-    source = Path(module["Dir"])
+    _copy_volcano_data(shop, source)
+
+
+def build_volcano_suite(shop: Workshop, program_set: ProgramSet) -> None:
+    """Volcano's end-to-end tests, a program per package, with the CRDs and the configuration that they expect.
+
+    Some of the packages have nothing but test files, which nobody can import: what keeps their needs is the package
+    that all of them use, and Go adds the few modules that only one of them wants when it compiles that one.
+    """
+    source = _require_volcano(shop, program_set.version)
+    tests = "volcano.sh/volcano/test/e2e"
+    _keep(shop, [f"{tests}/util"])
+    shop.fetch_modules(program_set)
+    packages = {program: f"{tests}/{program.removesuffix(TEST_PROGRAM)}" for program in program_set.programs}
+    shop.compile(program_set, packages, verb=("test", "-c"))
+    _copy_volcano_data(shop, source)
+
+
+def _require_volcano(shop: Workshop, version: str) -> Path:
+    """Start the wrapper module on Volcano, with its own replace lines; where its source is.
+
+    Its go.mod points `volcano.sh/apis` to a folder that the published module does not carry; v1.14.0 of that module is
+    what the release was cut with.
+    """
+    module = _require(shop, "volcano.sh/volcano", version)
+    published = Path(module["GoMod"]).read_text()
+    edits = ["-replace=volcano.sh/apis=volcano.sh/apis@v1.14.0"]
+    for line in re.findall(r"^\s*(?:replace\s+)?(\S+(?: v\S+)? => \S+ v\S+)\s*$", published, re.MULTILINE):
+        old, new = line.split(" => ")
+        edits.append(f"-replace={old.replace(' ', '@')}={new.replace(' ', '@')}")
+    shop.run("mod", "edit", *edits, what="writing the wrapper module")
+    return Path(module["Dir"])
+
+
+def _copy_volcano_data(shop: Workshop, source: Path) -> None:
+    """Put Volcano's CRDs and configurations beside its programs."""
     shutil.copytree(source / "config" / "crd", shop.out / "crd", copy_function=shutil.copyfile)
     shutil.copytree(
         source / "installer" / "helm" / "chart" / "volcano" / "config",
@@ -206,6 +238,7 @@ RECIPES: dict[str, Callable[[Workshop, ProgramSet], None]] = {
     "kubernetes": build_kubernetes,
     "kwok": build_kwok,
     "volcano": build_volcano,
+    "volcano-suite": build_volcano_suite,
 }
 
 

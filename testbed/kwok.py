@@ -34,8 +34,7 @@ _CREATORS = 8
 def component(record: BedRecord, plane: ControlPlane, programs: Path, *, leases: bool) -> Component:
     """KWOK itself; it crashes at start now and then, so it gets several attempts."""
     kubeconfig = plane.user_kubeconfig("kwok", ["system:masters"])
-    stages = record.directory / "kwok-stages.yaml"
-    stages.write_text(yaml.safe_dump_all(_stages(), sort_keys=False))
+    stages = write_stages(record)
     address = record.loopback_address
     certificate, key = plane.serving
     return Component(
@@ -60,6 +59,13 @@ def component(record: BedRecord, plane: ControlPlane, programs: Path, *, leases:
         prepare=lambda: _release_leases(plane.api),
         attempts=5,
     )
+
+
+def write_stages(record: BedRecord, *, start_after_s: float = 0.0) -> Path:
+    """What KWOK does with nodes and pods; pods run so long after they were bound. KWOK reads it when it starts."""
+    path = record.directory / "kwok-stages.yaml"
+    path.write_text(yaml.safe_dump_all(_stages(start_after_s), sort_keys=False))
+    return path
 
 
 def _release_leases(api: Api) -> None:
@@ -105,7 +111,7 @@ def create_nodes(api: Api, nodes: Sequence[Object]) -> None:
         list(pool.map(lambda node: api.create("/api/v1/nodes", node), nodes))
 
 
-def _stages() -> list[dict[str, Any]]:
+def _stages(start_after_s: float) -> list[dict[str, Any]]:
     alive = {"key": ".metadata.deletionTimestamp", "operator": "DoesNotExist"}
     outcome = f'.metadata.annotations["{OUTCOME}"]'
     return [
@@ -126,6 +132,7 @@ def _stages() -> list[dict[str, Any]]:
             "pod-run",
             [alive, {"key": ".status.phase", "operator": "In", "values": ["Pending"]}],
             {"statusTemplate": _RUNNING_STATUS},
+            delay={"durationMilliseconds": round(start_after_s * 1000)} if start_after_s else None,
         ),
         *(
             _stage(

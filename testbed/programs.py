@@ -23,6 +23,8 @@ KWOK_VERSION = "0.8.0"
 VOLCANO_VERSION = "1.14.1"
 
 READY_PROGRAMS_VARIABLE = "BATON_TESTBED_PROGRAMS"
+TEST_PROGRAM = ".test"
+"""How the names of programs end that Go makes of the tests of a package."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,24 @@ KWOK = ProgramSet("kwok", KWOK_VERSION, ("kwok",))
 VOLCANO = ProgramSet(
     "volcano", VOLCANO_VERSION, ("vc-scheduler", "vc-controller-manager", "vc-webhook-manager", "vcctl")
 )
+VOLCANO_SUITE = ProgramSet(
+    "volcano-suite",
+    VOLCANO_VERSION,
+    tuple(
+        f"{package}{TEST_PROGRAM}"
+        for package in (
+            "admission",
+            "jobp",
+            "jobseq",
+            "cronjob",
+            "vcctl",
+            "schedulingbase",
+            "schedulingaction",
+            "hypernode",
+        )
+    ),
+)
+"""Volcano's own end-to-end tests, a program per package."""
 
 
 def default_sets(kubernetes_version: str = KUBERNETES_VERSION) -> tuple[ProgramSet, ...]:
@@ -131,7 +151,14 @@ def version_command(program: Path) -> list[str]:
 
 @functools.cache
 def check_version(program: Path, version: str) -> None:
-    """Refuse a program that does not report the version it is taken for."""
+    """Refuse a program that does not report the version it is taken for.
+
+    A program of tests knows no version to report; the one of its module is among what Go notes down in every program.
+    """
+    if program.suffix == TEST_PROGRAM:
+        if f"\tvolcano.sh/volcano\tv{version}\t".encode() not in program.read_bytes():
+            raise BedError(f"{program} is not of Volcano {version}; rebuild it or name another directory")
+        return
     try:
         answer = subprocess.run(version_command(program), capture_output=True, text=True, timeout=30, check=False)
     except OSError as error:

@@ -82,7 +82,8 @@ def test_a_malformed_option_is_one_sentence(option: str, word: str, expected: st
 def test_an_unknown_set_is_answered_with_the_known_ones() -> None:
     refused = shell("build", "minikube")
     assert refused.returncode == 1
-    assert refused.stderr == "testbed: 'minikube' is nothing to build; there are etcd, kubernetes, kwok, volcano\n"
+    known = "etcd, kubernetes, kwok, volcano, volcano-suite"
+    assert refused.stderr == f"testbed: 'minikube' is nothing to build; there are {known}\n"
 
 
 @pytest.fixture
