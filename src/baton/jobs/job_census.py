@@ -10,6 +10,7 @@ from baton.kube.volcano_names import BusAction, JobPhase
 
 ACTIVE = frozenset({JobPhase.PENDING, JobPhase.RUNNING, JobPhase.RESTARTING})
 """Phases in which policies act; in all others the job is on its way out, or out."""
+_PHASES = {str(phase): phase for phase in JobPhase}
 
 
 class Slot(msgspec.Struct, frozen=True):
@@ -21,10 +22,7 @@ class Slot(msgspec.Struct, frozen=True):
 
 def phase_of(job: Job) -> JobPhase:
     """The phase; a job that nobody has looked at yet is pending, and so is one with a phase that nobody knows."""
-    try:
-        return JobPhase(job.status.state.phase)
-    except ValueError:
-        return JobPhase.PENDING
+    return _PHASES.get(job.status.state.phase, JobPhase.PENDING)
 
 
 def doomed_pods(job: Job, pods: Sequence[PodView], targets: Sequence[PodView]) -> set[str]:

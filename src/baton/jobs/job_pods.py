@@ -1,9 +1,10 @@
 """A job's pods as they are sent to the API server, and as they are read back."""
 
-import copy
 import hashlib
 from collections.abc import Iterable
 from typing import Any
+
+import msgspec
 
 from baton.jobs.job_policies import PodView
 from baton.jobs.times import seconds
@@ -72,7 +73,7 @@ def claim_name(job: Job, place: int) -> str:
 
 def pod_body(job: Job, task: TaskSpec, index: int) -> Body:
     """The pod before plugins: the task's template, and all by which scheduler, services and users find it."""
-    template = copy.deepcopy(task.template)
+    template: Body = msgspec.to_builtins(task.template)  # a copy that nobody else sees change
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
     annotations = dict(metadata.get("annotations") or {})
     labels = dict(metadata.get("labels") or {})

@@ -101,7 +101,9 @@ class QueueCredits:
 
     def _count(self, group: PodGroup) -> None:
         account = self._accounts.setdefault(group_queue(group), _Account())
-        version = version_of(group)
+        version, known = version_of(group), account.spent.get(key_of(group))
+        if known is not None and known.version == version:
+            return
         try:
             wanted = min_resources(group.spec)
         except QuantityError:
