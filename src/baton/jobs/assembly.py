@@ -197,6 +197,6 @@ class _Post:
 
 async def _settle(posts: Sequence[_Post]) -> None:
     """What the first lists brought stays for the whole term: the collector need not look at it again and again."""
-    with heap.filling():
-        for post in posts:
-            await post.scope.synced()
+    for post in posts:
+        await post.scope.synced()
+    heap.freeze()

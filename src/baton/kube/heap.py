@@ -15,12 +15,17 @@ _YOUNG = 10_000
 
 @contextlib.contextmanager
 def filling() -> Iterator[None]:
-    """While the first lists come in."""
+    """While the first lists come in and nothing else is done."""
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
+    freeze()
+
+
+def freeze() -> None:
+    """After the first lists, where some may never come and others are worked with meanwhile."""
     gc.freeze()
     gc.set_threshold(_YOUNG)
 
