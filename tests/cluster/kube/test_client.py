@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import os
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -124,10 +126,12 @@ async def connect_proxy(asked: list[str]) -> AsyncIterator[str]:
     tunnels: list[asyncio.Task[None] | None] = []
 
     async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        while chunk := await source.read(65536):
-            sink.write(chunk)
-            await sink.drain()
-        sink.close()
+        try:
+            while chunk := await source.read(65536):
+                sink.write(chunk)
+                await sink.drain()
+        finally:
+            sink.close()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tunnels.append(asyncio.current_task())
@@ -212,6 +216,33 @@ async def test_a_broken_connection_loses_nothing(kwok_bed: Bed, kwok_namespace: 
                     await client.get(MAPS, "m-new", kwok_namespace)
                 await asyncio.to_thread(proxy.heal)
                 await until(lambda: sorted(m.metadata.name for m in store) == ["m-kept", "m-new"])
+
+
+def connections_to(address: tuple[str, int]) -> int:
+    """How many sockets of this process lead there."""
+    found = 0
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # the folder's own descriptor is gone, a listening socket has no peer
+            if descriptor.is_socket():
+                with socket.socket(fileno=os.dup(int(descriptor.name))) as connected:
+                    found += connected.getpeername() == address
+    return found
+
+
+async def test_a_closed_client_waits_for_nobody_to_say_goodbye(kwok_bed: Bed, kwok_namespace: str) -> None:
+    """The farewell of TLS would keep connections for half a minute where the network is gone."""
+    proxy, path = kwok_bed.proxy()
+    with proxy:
+        async with Client(kubeconfig.load([path])) as client:
+            pages = client.watch(MAPS, kwok_namespace, resource_version="")
+            await create(client, kwok_namespace, "m", "n")
+            await anext(pages)
+            await asyncio.to_thread(proxy.mute)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(client.get(MAPS, "m", kwok_namespace), 0.2)
+            await pages.aclose()
+            assert connections_to(proxy.address) > 1
+        assert connections_to(proxy.address) == 0
 
 
 async def test_a_restarted_api_server_loses_nothing(new_bed: Callable[[BedOptions], Bed]) -> None:
