@@ -2,10 +2,10 @@
 
 The bare time is what the API server needs for the same pods with their PodGroups, as the controllers would make them,
 when the load generator makes and binds them itself. Through the controllers there is the Job beside them, its status
-and the group's. Bare creation is measured before and after. Client limits are lifted on all sides, so that the CPU of
-the API server decides; BATON_BENCH_QPS holds each program to so many requests a second instead, where it has CPU to
-spare. The load generator of the bare rounds counts as two programs then: one makes the groups, one makes and binds the
-pods.
+and the group's. Bare creation is measured before and after. Client limits are lifted on all sides, and API server and
+etcd have a core of their own, so that their CPU decides; with BATON_BENCH_SHARED=1 all programs share all cores.
+BATON_BENCH_QPS holds each program to so many requests a second instead, where it has CPU to spare. The load generator
+of the bare rounds counts as two programs then: one makes the groups, one makes and binds the pods.
 """
 
 import asyncio
@@ -33,6 +33,7 @@ from bench._scheduler import (
     Meter,
     Result,
     baton,
+    control_plane_apart,
     cpu_s,
     create,
     group_path,
@@ -49,6 +50,7 @@ from testbed.processes import Component
 JOBS = int(os.environ.get("BATON_BENCH_JOBS", "4000"))
 NODES = int(os.environ.get("BATON_BENCH_NODES", "500"))
 QPS = float(os.environ.get("BATON_BENCH_QPS", "0"))
+SHARED = os.environ.get("BATON_BENCH_SHARED", "") == "1"
 PATIENCE_S = 240.0
 QUIET_S = 3.0
 ONE_GPU = {"nvidia.com/gpu": 1}
@@ -57,7 +59,9 @@ BUDGET = 1.5
 
 def run() -> None:
     """Measure and print."""
-    with plain_bed(NODES, {"nvidia.com/gpu": 8}) as bed:
+    with contextlib.ExitStack() as stack:
+        bed = stack.enter_context(plain_bed(NODES, {"nvidia.com/gpu": 8}))
+        cores = "all on the same cores" if SHARED else stack.enter_context(control_plane_apart(bed))
         before = bare(bed, "bare-1")
         clear(bed, "bare-1")
         ours = through_controllers(bed, "jobs")
@@ -68,7 +72,7 @@ def run() -> None:
     total = (before.cost.total + after.cost.total) / 2
     limits = f"{QPS:.0f} requests/s per program" if QPS else "no client limits"
     print(
-        f"{JOBS} one-GPU Jobs on {NODES} nodes x 8, {limits};"
+        f"{JOBS} one-GPU Jobs on {NODES} nodes x 8, {limits}, {cores};"
         " CPU per pod: of our programs, of API server and etcd, of everything"
     )
     for name, result in (("bare, before", before), ("bare, after", after), ("Jobs", ours)):

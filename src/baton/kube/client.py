@@ -5,10 +5,6 @@ has a deadline, counts against an explicit rate (`qps`, `burst`), and ends in a 
 Retrying is the caller's decision, with one exception: a 401 is tried once more when the credentials can be renewed.
 """
 
-import asyncio
-import contextlib
-import socket
-import weakref
 from collections.abc import AsyncGenerator, Mapping
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -23,6 +19,7 @@ from baton.kube.decoding import Page, WatchEvent, decode_page, event_decoder
 from baton.kube.errors import UnauthorizedError, UnreachableError
 from baton.kube.kubeconfig import Access, load
 from baton.kube.rate import RateLimit
+from baton.kube.sockets import Sockets
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -35,8 +32,6 @@ _LINE_LIMIT = 16 * 1024 * 1024
 """Longest watch event that is accepted; etcd's default limit for one object is 1.5 MiB."""
 _READ_BUFFER = 1024 * 1024
 """What is read ahead of us on one connection."""
-_FAREWELL_TURNS = 100
-"""Turns of the loop in which connections that were shut come to their end: four, and more if much is left to read."""
 
 
 class Resource(NamedTuple, Generic[T]):
@@ -89,7 +84,7 @@ class Client:
         self._agent = user_agent
         self._connections = connections
         self._session: aiohttp.ClientSession | None = None
-        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._sockets = Sockets()
         self._pair: tuple[bytes, bytes] | None = None
         """The client certificate and key of a plugin that the session was opened with."""
 
@@ -107,20 +102,12 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Afterwards no connection is left, not even one that waits for the server's farewell (TLS, half a minute): a
-        stream that ended or a request that was given up is unknown to the session."""
+        """Afterwards no connection is left, not even one that waits for the server's farewell."""
         session, self._session = self._session, None
         if session is None:
             return
         await session.close()
-        left = [one for one in self._sockets if one.fileno() != -1]
-        for one in left:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-        for _ in range(_FAREWELL_TURNS):
-            if all(one.fileno() == -1 for one in left):
-                return
-            await asyncio.sleep(0)
+        await self._sockets.end()
 
     async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
         return msgspec.json.decode(await self.request("GET", resource.path(namespace, name)), type=resource.kind)
@@ -323,7 +310,7 @@ class Client:
             certificate, key = pair or (self.access.client_certificate, self.access.client_key)
             context = msgspec.structs.replace(self.access, client_certificate=certificate, client_key=key).ssl_context()
             connector = aiohttp.TCPConnector(
-                limit=self._connections, ssl=context if context is not None else True, socket_factory=self._socket
+                limit=self._connections, ssl=context if context is not None else True, socket_factory=self._sockets.make
             )
             self._session = aiohttp.ClientSession(
                 connector=connector,
@@ -331,12 +318,6 @@ class Client:
                 read_bufsize=_READ_BUFFER,
             )
         return self._session
-
-    def _socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
-        family, kind, protocol, *_ = address
-        made = socket.socket(family, kind, protocol)
-        self._sockets.add(made)
-        return made
 
 
 def _no_answer(server: str, error: BaseException) -> str:

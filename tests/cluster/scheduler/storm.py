@@ -16,9 +16,8 @@ import aiohttp
 from aiohttp import web
 
 from baton.kube import kubeconfig
+from baton.kube.sockets import Sockets
 
-_LAST_WORDS_S = 0.3
-"""aiohttp closes TLS connections a moment after it says so; the loop must still run then."""
 _DROPPED = frozenset({"host", "content-length", "transfer-encoding", "connection"})
 
 
@@ -63,7 +62,10 @@ class Storm:
 
     async def _open(self) -> int:
         context = self._access.ssl_context()
-        connector = aiohttp.TCPConnector(limit=0, ssl=context if context is not None else True)
+        self._sockets = Sockets()
+        connector = aiohttp.TCPConnector(
+            limit=0, ssl=context if context is not None else True, socket_factory=self._sockets.make
+        )
         self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
         app = web.Application(client_max_size=1 << 26)
         app.router.add_route("*", "/{path:.*}", self._pass)
@@ -81,7 +83,7 @@ class Storm:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
         await self._session.close()
-        await asyncio.sleep(_LAST_WORDS_S)
+        await self._sockets.end()
 
     def hold_after(self, binds: int) -> None:
         """Let so many binds through and keep the next one waiting."""
