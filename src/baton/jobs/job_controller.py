@@ -177,7 +177,7 @@ class JobController:
             memory.due_s = None
             return COALESCE_S
         except ForbiddenError as error:
-            if "being terminated" not in error.message:
+            if not error.namespace_ends:
                 raise
             return None  # the namespace is on its way out, and the job with it
 

@@ -2,7 +2,7 @@
 
 ApiError                 any answer that is not a success; `status`, `reason`, `message` are the server's
 ├── UnauthorizedError    401: the credentials are not accepted (any more)
-├── ForbiddenError       403: RBAC says no
+├── ForbiddenError       403: RBAC says no, or the namespace is being deleted
 ├── NotFoundError        404
 ├── ConflictError        409: changed by somebody else, or exists already
 ├── GoneError            410: the resource version is too old; list again
@@ -34,7 +34,12 @@ class UnauthorizedError(ApiError):
 
 
 class ForbiddenError(ApiError):
-    """RBAC does not allow it."""
+    """RBAC does not allow it, or the namespace is on its way out."""
+
+    @property
+    def namespace_ends(self) -> bool:
+        """Whether it is refused because nothing new may come into a namespace that is being deleted."""
+        return "because it is being terminated" in self.message
 
 
 class NotFoundError(ApiError):

@@ -48,6 +48,10 @@ class Server:
         if answer == 201:
             self.nodes[body["metadata"]["name"]] = body["target"]["name"]
         status = {"code": answer, "reason": "Said", "message": f"answer {answer}"}
+        if answer == "ending":
+            answer = 403
+            message = "unable to create new content in namespace team because it is being terminated"
+            status = {"code": answer, "reason": "Forbidden", "message": message}
         headers = {"Retry-After": "0"} if answer == 429 else {}
         return web.json_response(status, status=answer, headers=headers)
 
@@ -146,6 +150,19 @@ async def test_a_refusal_is_taken_back_and_the_pod_left_alone_for_a_while(bench:
     bench.server.script = [403]
     assert await bench.bind("a") == [BindFailed(PodKey("team/a"))]
     assert bench.server.nodes == {}
+
+
+@pytest.mark.parametrize(("answer", "told"), [(403, 1), ("ending", 0)])
+async def test_nobody_is_told_that_a_pod_of_a_namespace_on_its_way_out_cannot_be_bound(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, answer: Any, told: int
+) -> None:
+    bench.pod("a")
+    said: list[str] = []
+    monkeypatch.setattr(bench.recorder, "record", lambda _about, reason, *_, **__: said.append(reason))
+    bench.server.script = [answer]
+    assert await bench.bind("a") == [BindFailed(PodKey("team/a"))]
+    assert len(said) == told
+    assert len(bench.server.binds) == 1
 
 
 async def test_a_server_that_stays_busy_is_given_up_on_and_the_pod_read_back(bench: Bench) -> None:

@@ -2,7 +2,8 @@
 
 A bind is repeated while the API server is busy or away. Repeating is safe: the request names the pod's uid, and a pod
 that is bound already answers with a conflict, upon which it is read: on our node it is a success. A bind that fails
-for good is taken back in the engine, and the pod is left alone for a while that doubles with each failure.
+for good is taken back in the engine, and the pod is left alone for a while that doubles with each failure; one in a
+namespace that is being deleted for the longest while at once, and silently: it is going to be deleted, too.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from baton.errors import BatonError
 from baton.kube import core
 from baton.kube.card_annotations import ASSIGNED_TIME
 from baton.kube.client import Client
-from baton.kube.errors import ApiError, ConflictError, NotFoundError, ThrottledError, UnreachableError
+from baton.kube.errors import ApiError, ConflictError, ForbiddenError, NotFoundError, ThrottledError, UnreachableError
 from baton.kube.mapping.cards import binding_annotations
 from baton.kube.objects import ObjectReference
 from baton.kube.recorder import Recorder
@@ -37,6 +38,7 @@ _LOG = structlog.get_logger("baton.scheduler")
 _BURST = 20
 _BURST_S = 2.0
 """So many bindings in so many seconds are a burst."""
+_NAMESPACE_ENDS = "its namespace is being deleted"
 _NEVER_FREE_S = 2**63
 """Device plugins set the time of an allocated pod to the largest number there is."""
 
@@ -216,6 +218,8 @@ class Binder:
                 problem = error.message
                 pause_s = max(pause_s, error.retry_after_s or 0.0)
             except (ApiError, UnreachableError) as error:
+                if isinstance(error, ForbiddenError) and error.namespace_ends:
+                    return _NAMESPACE_ENDS
                 if isinstance(error, ApiError) and error.status < 500:
                     return error.message or str(error)
                 problem = str(error)
@@ -284,11 +288,12 @@ class Binder:
         if pod is None or pod.metadata.uid != bind.uid:
             return
         failures = self._failures[bind.key] = self._failures.get(bind.key, 0) + 1
-        longest = self._settings.retry_longest_s
-        pause_s = min(longest, self._settings.retry_first_s * 2**failures) * random.uniform(0.8, 1.2)
-        _LOG.warning("bind failed", pod=bind.key, node=bind.node, reason=problem, pause_s=round(pause_s, 2))
-        message = f"binding to {bind.node} failed: {problem}"
-        self._recorder.record(_about(bind), "FailedScheduling", message, warning=True)
+        pause_s = self._settings.retry_longest_s
+        if problem != _NAMESPACE_ENDS:
+            pause_s = min(pause_s, self._settings.retry_first_s * 2**failures) * random.uniform(0.8, 1.2)
+            _LOG.warning("bind failed", pod=bind.key, node=bind.node, reason=problem, pause_s=round(pause_s, 2))
+            message = f"binding to {bind.node} failed: {problem}"
+            self._recorder.record(_about(bind), "FailedScheduling", message, warning=True)
         self._feed.tell(BindFailed(bind.key))
         self._feed.hold(bind.key, bind.uid)
         loop = asyncio.get_running_loop()
