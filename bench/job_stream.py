@@ -2,10 +2,12 @@
 
 The bare time is what the API server needs for the same pods with their PodGroups, as the controllers would make them,
 when the load generator makes and binds them itself. Through the controllers there is the Job beside them, its status
-and the group's. Bare creation is measured before and after. Client limits are lifted on all sides, and API server and
-etcd have a core of their own, so that their CPU decides; with BATON_BENCH_SHARED=1 all programs share all cores.
-BATON_BENCH_QPS holds each program to so many requests a second instead, where it has CPU to spare. The load generator
-of the bare rounds counts as two programs then: one makes the groups, one makes and binds the pods.
+and the group's. Each round stands between two of bare creation, which tell how fast the machine was just then.
+
+Client limits are lifted on all sides, and API server and etcd have a core of their own, so that their CPU decides; with
+BATON_BENCH_SHARED=1 all programs share all cores. BATON_BENCH_QPS holds each program to so many requests a second
+instead, where it has CPU to spare; the load generator of the bare rounds counts as two programs then: one makes the
+groups, one makes and binds the pods.
 """
 
 import asyncio
@@ -14,6 +16,7 @@ import contextlib
 import datetime
 import json
 import os
+import statistics
 import time
 import urllib.request
 import uuid
@@ -50,6 +53,7 @@ from testbed.processes import Component
 JOBS = int(os.environ.get("BATON_BENCH_JOBS", "4000"))
 NODES = int(os.environ.get("BATON_BENCH_NODES", "500"))
 QPS = float(os.environ.get("BATON_BENCH_QPS", "0"))
+ROUNDS = int(os.environ.get("BATON_BENCH_ROUNDS", "3"))
 SHARED = os.environ.get("BATON_BENCH_SHARED", "") == "1"
 PATIENCE_S = 240.0
 QUIET_S = 3.0
@@ -62,23 +66,26 @@ def run() -> None:
     with contextlib.ExitStack() as stack:
         bed = stack.enter_context(plain_bed(NODES, {"nvidia.com/gpu": 8}))
         cores = "all on the same cores" if SHARED else stack.enter_context(control_plane_apart(bed))
-        before = bare(bed, "bare-1")
-        clear(bed, "bare-1")
-        ours = through_controllers(bed, "jobs")
-        print(f"{ours.seconds * before.rate / ours.pods:.2f}x of bare creation before", flush=True)
-        clear(bed, "jobs")
-        after = bare(bed, "bare-2")
-    limit = (before.rate + after.rate) / 2
-    total = (before.cost.total + after.cost.total) / 2
+        alone, ours = [bare(bed, "bare-0")], []
+        for number in range(1, ROUNDS + 1):
+            clear(bed, f"bare-{number - 1}")
+            ours.append(through_controllers(bed, f"jobs-{number}"))
+            clear(bed, f"jobs-{number}")
+            alone.append(bare(bed, f"bare-{number}"))
     limits = f"{QPS:.0f} requests/s per program" if QPS else "no client limits"
     print(
         f"{JOBS} one-GPU Jobs on {NODES} nodes x 8, {limits}, {cores};"
         " CPU per pod: of our programs, of API server and etcd, of everything"
     )
-    for name, result in (("bare, before", before), ("bare, after", after), ("Jobs", ours)):
-        note = f"  cut off at {result.pods} pods" if result.cut_off else ""
-        print(f"{name:14} {result.seconds:6.1f} s {result.rate:6.0f} pods/s   {result.cost}{note}")
-    print(f"{limit / ours.rate:.2f}x of bare creation  (budget {BUDGET}x); by CPU {ours.cost.total / total:.2f}x")
+    ratios = []
+    for number, (before, jobs, after) in enumerate(zip(alone, ours, alone[1:], strict=False), 1):
+        ratios.append((before.rate + after.rate) / 2 / jobs.rate)
+        by_cpu = jobs.cost.total / ((before.cost.total + after.cost.total) / 2)
+        for name, result in (("bare, before", before), (f"Jobs, round {number}", jobs), ("bare, after", after)):
+            note = f"  cut off at {result.pods} pods" if result.cut_off else ""
+            print(f"{name:14} {result.seconds:6.1f} s {result.rate:6.0f} pods/s   {result.cost}{note}")
+        print(f"{ratios[-1]:.2f}x of bare creation; by CPU {by_cpu:.2f}x")
+    print(f"{statistics.median(ratios):.2f}x of bare creation in the median of {ROUNDS} rounds  (budget {BUDGET}x)")
 
 
 def bare(bed: Bed, namespace: str) -> Result:
