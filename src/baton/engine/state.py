@@ -188,11 +188,11 @@ class ClusterState(Moves):
             self.placed.remove(task)
         known_cards = task.pod.cards
         task.pod = pod if pod.cards or not known_cards else _with_cards(pod, known_cards)
-        if relabelled and task.row >= 0:
-            self.placed.add(task)
         task.priority = pod.priority
         task._signature = None
         task.label_class = None
+        if relabelled and task.row >= 0:
+            self.placed.add(task)
         return task
 
     def _pod_removed(self, key: PodKey) -> None:
