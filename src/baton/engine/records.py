@@ -109,10 +109,6 @@ def snapshot(state: ClusterState) -> Iterator[Event]:
             yield GroupChanged(msgspec.structs.replace(job.group, phase=job.phase))
     for task in state.tasks.values():
         yield PodChanged(_as_held(state, task))
-    for pods in state.adrift.values():
-        for pod in pods.values():
-            if pod.key not in state.tasks:
-                yield PodChanged(pod)
 
 
 def _as_held(state: ClusterState, task: Task) -> Pod:

@@ -39,8 +39,8 @@ class ClusterState(Moves):
         super().__init__(memory_overcommit=memory_overcommit, share_overcommit=share_overcommit)
         self.quotas: dict[tuple[str, str], Quota] = {}
         self.budgets: dict[tuple[str, str], Budget] = {}
-        self.adrift: dict[NodeName, dict[PodKey, Pod]] = {}
-        """Pods bound to a node that is not known (yet)."""
+        self.adrift: dict[NodeName, dict[PodKey, None]] = {}
+        """Who is bound to a node that is not known (yet), in the order of hearing of them."""
         self.forest = Forest(self.table)
         self._unqueued: dict[QueueName, dict[GroupKey, Job]] = {}
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
@@ -95,8 +95,11 @@ class ClusterState(Moves):
         row = self.table.put(node)
         for task, status in lifted:
             self._settle_on(task, status, row)
-        for pod in self.adrift.pop(node.name, {}).values():
-            self._pod_changed(pod)
+        for key in self.adrift.pop(node.name, ()):
+            # What was heard of the pod last counts: meanwhile it may be done, or gone.
+            afloat = self.tasks.get(key)
+            if afloat is not None and afloat.pod.node == node.name:
+                self._pod_changed(afloat.pod)
 
     def _remember_cards(self, row: int) -> None:
         """Tasks we placed ourselves learn their grants by id, because positions are about to change."""
@@ -128,7 +131,9 @@ class ClusterState(Moves):
         for task in list(self.table.tasks[row].values()):
             self.ledger.release(task.key)
             self._shift(task, Status.GATED, -1)
-            self.adrift.setdefault(name, {})[task.key] = task.pod
+            if task.pod.node == name:
+                self.adrift.setdefault(name, {})[task.key] = None
+            # Else we are binding it, and hear whether that went well.
         self.table.remove(row)
 
     def _pod_changed(self, pod: Pod) -> None:
@@ -151,7 +156,7 @@ class ClusterState(Moves):
             assert pod.node is not None
             row = self.table.row_of.get(pod.node)
             if row is None:
-                self.adrift.setdefault(pod.node, {})[pod.key] = pod
+                self.adrift.setdefault(pod.node, {})[pod.key] = None
                 if task.row >= 0:
                     self.move(task, Status.GATED)
                 return
@@ -348,8 +353,8 @@ class ClusterState(Moves):
 
     def _bind_failed(self, key: PodKey) -> None:
         task = self.tasks.get(key)
-        if task is not None and task.status is Status.BINDING:
-            self.move(task, Status.PENDING)
+        if task is not None and task.pod.node is None and task.status in (Status.BINDING, Status.GATED):
+            self.move(task, pod_status(task.pod))
 
     def _evict_failed(self, key: PodKey) -> None:
         task = self.tasks.get(key)

@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from baton.engine.events import PodChanged
-from baton.engine.objects import AffinityTerm, LabelSelector
+from baton.engine.events import BindFailed, NodeChanged, NodeRemoved, PodChanged, PodRemoved
+from baton.engine.objects import AffinityTerm, LabelSelector, NodeName, PodPhase
 from tests.engine.clusters import Cluster, node, pod, running, spec
 
 HOST = "kubernetes.io/hostname"
@@ -18,3 +18,34 @@ def test_a_running_pod_is_counted_by_the_labels_it_has_now() -> None:
     assert cluster.run(1.0).placed == {"p": "a"}
     cluster.apply(PodChanged(replace(other, labels=(("app", "x"),))), PodChanged(pod("q", APART)))
     assert cluster.run(2.0).placed == {}
+
+
+def test_a_pod_that_ended_while_its_node_was_unknown_takes_no_room_there() -> None:
+    other = running("other", "a", spec(cpu=64))
+    cluster = Cluster(pods=[other])
+    cluster.apply(PodChanged(replace(other, phase=PodPhase.SUCCEEDED)))
+    cluster.apply(NodeChanged(node("a")), PodChanged(pod("p", spec(cpu=64))))
+    assert cluster.run().placed == {"p": "a"}
+
+
+def test_a_pod_that_was_removed_with_the_node_it_was_being_bound_to_stays_removed() -> None:
+    cluster = Cluster(nodes=[node("a")], pods=[pod("p")])
+    assert cluster.run().placed == {"p": "a"}
+    cluster.apply(NodeRemoved(NodeName("a")), PodRemoved(pod("p").key), NodeChanged(node("a")))
+    assert cluster.run(1.0).placed == {}
+
+
+def test_a_pod_whose_bind_failed_because_the_node_went_away_goes_elsewhere() -> None:
+    cluster = Cluster(nodes=[node("a")], pods=[pod("p")])
+    assert cluster.run().placed == {"p": "a"}
+    cluster.apply(NodeRemoved(NodeName("a")), NodeChanged(node("b")))
+    assert cluster.run(1.0).placed == {}, "the first bind may still succeed"
+    cluster.apply(BindFailed(pod("p").key))
+    assert cluster.run(2.0).placed == {"p": "b"}
+
+
+def test_a_pod_whose_bind_failed_because_it_is_being_deleted_is_left_alone() -> None:
+    cluster = Cluster(nodes=[node("a")], pods=[pod("p")])
+    cluster.run()
+    cluster.apply(PodChanged(pod("p", deleting=True)), BindFailed(pod("p").key))
+    assert cluster.run(1.0).placed == {}
