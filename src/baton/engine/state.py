@@ -186,8 +186,7 @@ class ClusterState(Moves):
     def _update_task(self, task: Task, pod: Pod) -> Task:
         """The task for the changed pod: the same one, or a new one when another spec or group makes it another task."""
         if task.pod.spec != pod.spec or task.pod.group != pod.group:
-            self._pod_removed(pod.key)
-            return self._new_task(pod)
+            return self._replaced(task, pod)
         relabelled = task.pod.labels != pod.labels
         if relabelled and task.row >= 0:
             self.placed.remove(task)
@@ -199,6 +198,15 @@ class ClusterState(Moves):
         if relabelled and task.row >= 0:
             self.placed.add(task)
         return task
+
+    def _replaced(self, task: Task, pod: Pod) -> Task:
+        """Another task for the pod. If it is being bound, only we know its place, so it keeps it until the echo."""
+        status, row, holding = task.status, task.row, self.ledger.holders.get(task.key)
+        self._pod_removed(task.key)
+        fresh = self._new_task(pod)
+        if status is Status.BINDING:
+            self.move(fresh, status, row, holding.assignment if holding is not None else NOTHING)
+        return fresh
 
     def _pod_removed(self, key: PodKey) -> None:
         task = self.tasks.pop(key, None)

@@ -2,9 +2,9 @@
 
 from msgspec.structs import replace
 
-from baton.engine.events import BindFailed, NodeChanged, NodeRemoved, PodChanged, PodRemoved
+from baton.engine.events import BindFailed, GroupChanged, NodeChanged, NodeRemoved, PodChanged, PodRemoved
 from baton.engine.objects import AffinityTerm, LabelSelector, NodeName, PodPhase
-from tests.engine.clusters import Cluster, node, pod, running, spec
+from tests.engine.clusters import Cluster, job, node, pod, running, spec, whole
 
 HOST = "kubernetes.io/hostname"
 APART = spec(anti_affinity=(AffinityTerm(selector=LabelSelector((("app", "x"),)), topology_key=HOST),))
@@ -49,3 +49,14 @@ def test_a_pod_whose_bind_failed_because_it_is_being_deleted_is_left_alone() -> 
     cluster.run()
     cluster.apply(PodChanged(pod("p", deleting=True)), BindFailed(pod("p").key))
     assert cluster.run(1.0).placed == {}
+
+
+def test_a_pod_that_gets_its_group_while_it_is_being_bound_keeps_its_card() -> None:
+    alone, group = pod("p", spec(ask=[whole()])), job("g").group
+    cluster = Cluster(nodes=[node("a", cards=1)], pods=[alone])
+    assert cluster.run().placed == {"p": "a"}
+    cluster.apply(GroupChanged(group), PodChanged(replace(alone, group=group.key)))
+    cluster.apply(PodChanged(pod("q", spec(ask=[whole()]))))
+    assert cluster.run(1.0).placed == {}
+    cluster.apply(BindFailed(alone.key))
+    assert len(cluster.run(2.0).placed) == 1
