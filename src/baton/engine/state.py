@@ -163,13 +163,23 @@ class ClusterState(Moves):
             if task.row == row:
                 if task.status is Status.RELEASING and status in HELD and not pod.deleting:
                     return
-                self.move(task, status, row)
-                return
+                if not self._has_other_cards(task):
+                    self.move(task, status, row)
+                    return
             if task.row >= 0:
                 self.move(task, Status.GATED)
             self._settle_on(task, status, row)
         else:
             self.move(task, status)
+
+    def _has_other_cards(self, task: Task) -> bool:
+        """Whether the pod says that it has other cards than we think: those of a pod that came without were guessed."""
+        plan = task.needs.cards
+        if not task.pod.cards or len(task.pod.cards) < sum(demand.cards for demand in plan.demands):
+            return False  # it does not say it of all, such as of whole cards that kubelet chooses
+        told = self.ledger.assignment_of(task.row, task.pod.cards, plan)
+        holding = self.ledger.holders.get(task.key)
+        return sorted(told.charges) != sorted(holding.assignment.charges if holding is not None else ())
 
     def _new_task(self, pod: Pod) -> Task:
         needs = self.needs_of(pod.spec)

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from baton.engine.events import BindFailed, GroupChanged, NodeChanged, NodeRemoved, PodChanged, PodRemoved
-from baton.engine.objects import AffinityTerm, LabelSelector, NodeName, PodPhase
+from baton.engine.objects import AffinityTerm, CardGrant, CardId, CardKind, LabelSelector, NodeName, PodPhase
 from tests.engine.clusters import Cluster, job, node, pod, running, spec, whole
 
 HOST = "kubernetes.io/hostname"
@@ -60,3 +60,13 @@ def test_a_pod_that_gets_its_group_while_it_is_being_bound_keeps_its_card() -> N
     assert cluster.run(1.0).placed == {}
     cluster.apply(BindFailed(alone.key))
     assert len(cluster.run(2.0).placed) == 1
+
+
+def test_cards_that_a_running_pod_names_later_are_the_ones_it_holds() -> None:
+    other = running("other", "a", spec(ask=[whole()]))
+    cluster = Cluster(nodes=[node("a", cards=2)], pods=[other])
+    for card, left in (("a/1", "a/0"), ("a/0", "a/1")):
+        grant = CardGrant("main", CardId(card), CardKind.WHOLE, 16_000, 1000)
+        cluster.apply(PodChanged(replace(other, cards=(grant,))), PodChanged(pod("p", spec(ask=[whole()]))))
+        assert cluster.run().cards == {"p": [left]}
+        cluster.apply(PodRemoved(pod("p").key))
