@@ -1,10 +1,11 @@
 """Inside a queue, a starving job takes room from less important ones, and never more than it needs."""
 
+import msgspec
 import pytest
 
 from baton.engine.events import PodChanged, PodRemoved
 from baton.engine.objects import AffinityTerm, CardId, CardRules, LabelSelector, PodKey, PodSpec
-from tests.engine.clusters import Cluster, gang, job, node, pod, queue, running, spec, vgpu, whole
+from tests.engine.clusters import Cluster, JobLiteral, gang, job, node, pod, queue, running, spec, vgpu, whole
 
 CONF = """
 actions: "enqueue, allocate, backfill, preempt"
@@ -150,6 +151,22 @@ def test_a_more_important_task_of_the_same_job_takes_its_sibling_place() -> None
         pod("j-1", CARD, group=base.group.key, priority=9),
     )
     outcome = Cluster(nodes=[node("a", cards=1)], jobs=[JobLiteral(base.group, members)], conf=CONF).run()
+    assert outcome.evicted == {"j-0"}
+
+
+def test_a_task_takes_no_more_than_its_queue_may_have_whatever_its_siblings_do() -> None:
+    """A free node is no reason: the limit of the queue is what the task waits for, so a sibling has to go for it."""
+    limited = CONF.replace("  - name: predicates", "  - name: capacity\n  - name: predicates")
+    siblings = job("j", pods=2, on=["a"], pod_options={"priority": 1})
+    important = msgspec.structs.replace(siblings.pods[1], priority=9)
+    cluster = Cluster(
+        nodes=[node("a")],
+        jobs=[JobLiteral(siblings.group, (siblings.pods[0], important))],
+        queues=[queue("default", capability={"cpu": 1000})],
+        conf=limited,
+    )
+    outcome = cluster.run()
+    assert outcome.placed == {}
     assert outcome.evicted == {"j-0"}
 
 

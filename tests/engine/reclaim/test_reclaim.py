@@ -170,3 +170,14 @@ def test_where_the_first_pod_that_may_go_does_not_help_another_goes() -> None:
     nodes = [node("a", cards=2), node("b", cards=2)]
     outcome = Cluster(nodes=nodes, jobs=[theirs, mine], pods=[firm], queues=both, conf=ONE_TIER).run()
     assert outcome.evicted == {"theirs-1"}
+
+
+def test_a_queue_that_may_have_no_more_of_something_reclaims_nothing_and_takes_nothing() -> None:
+    """It is below what it deserves of one resource, and at its limit of another that the pod asks for, too."""
+    licensed = spec(cpu=1, also=[("example.com/licence", 1)])
+    both = [queue("mine", deserved={"cpu": 8000}, capability={"example.com/licence": 1}), queue("theirs")]
+    held = [job("old", what=licensed, on=["a"], queue="mine"), job("theirs", pods=4, on=["a"] * 4, queue="theirs")]
+    free = node("a", also=[("example.com/licence", 4)])
+    cluster = Cluster(nodes=[free], jobs=[*held, job("new", what=licensed, queue="mine")], queues=both, conf=CAPACITY)
+    outcome = cluster.run()
+    assert (outcome.placed, outcome.evicted) == ({}, set())

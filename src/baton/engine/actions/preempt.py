@@ -47,6 +47,8 @@ def between_jobs(session: Session, job: Job, allowed: Allowed | None = None) -> 
 
 def _inside_job(session: Session, job: Job) -> None:
     """A more important task of a job takes the place of a less important one."""
+    queue = job.queue
+    assert queue is not None
     lowest = min((task.priority for task in job.tasks.values() if task.row >= 0), default=None)
     by_row: dict[int, list[Task]] = {}
     for task in job.tasks.values():
@@ -60,6 +62,7 @@ def _inside_job(session: Session, job: Job) -> None:
             return other.priority < task.priority
 
         maker = RoomMaker(session, by_row, eligible, session.preemptable, f"preempted by {task.key} of the same job")
+        maker.permitted = lambda task: session.allocatable(queue, task)
         statement = session.statement()
         if maker.make_room(task, statement):
             statement.commit()

@@ -56,6 +56,7 @@ def reclaim_for(session: Session, job: Job, queue: QueueShare, allowed: Allowed 
 
     reason = f"reclaimed by queue {queue.name} for {job.key}"
     maker = RoomMaker(session, _of_others(session, queue), eligible, allowed or session.reclaimable, reason)
+    maker.permitted = lambda task: session.preemptive(queue, task) and session.allocatable(queue, task)
     session.nominees.make_way(job)
     statement = session.statement()
     make_way_for(
@@ -64,5 +65,5 @@ def reclaim_for(session: Session, job: Job, queue: QueueShare, allowed: Allowed 
         statement,
         lambda task: session.preemptive(queue, task) and maker.make_room(task, statement),
     )
-    statement = spare_needless(session, job, statement, lambda task: session.preemptive(queue, task))
+    statement = spare_needless(session, job, statement, maker.permitted)
     return keep_or_discard(session, job, statement)
