@@ -92,6 +92,8 @@ class Session:
         self._card_order = next((plugin.card_order for plugin in framework.plugins if plugin.card_order), "")
         self._card_scorers = framework.flat("card_scores")
         self._card_rules = framework.card_exclusions
+        for rule in self._card_rules:
+            state.placed.watch_labels(rule.keys())
         self._filters = framework.flat("filters")
         self._scorers = framework.flat("scores")
         self._world_filters = framework.flat("world_filters")

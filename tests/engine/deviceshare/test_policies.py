@@ -64,3 +64,14 @@ def test_pods_of_one_exclusive_rule_never_share_a_card() -> None:
     outcome = Cluster(nodes=[node("a", cards=2)], pods=[*llm, *vision], conf=conf("binpack", rules)).run()
     assert len([name for name in outcome.placed if name.startswith("l")]) == 2
     assert "v" in outcome.placed, "different rules may share"
+
+
+def test_pods_of_a_rule_are_told_apart_from_equal_ones_without_it() -> None:
+    """What was worked out for a run of equal pods does not hold for the next one, if a rule speaks of its labels."""
+    rules = "      deviceshare.GPUExclusiveRules: [{app: llm}]"
+    what = spec(ask=[vgpu(memory_mib=100)])
+    plain = [pod(f"p{at}", what, created_s=float(at)) for at in range(4)]
+    llm = [pod(f"l{at}", what, labels={"app": "llm"}, created_s=10.0 + at) for at in range(3)]
+    outcome = Cluster(nodes=[node("a", cards=2)], pods=[*plain, *llm], conf=conf("binpack", rules)).run()
+    assert outcome.cards["l0"] != outcome.cards["l1"]
+    assert "l2" not in outcome.placed
