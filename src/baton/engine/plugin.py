@@ -44,9 +44,11 @@ class Vote(StrEnum):
 
 
 class Scope(StrEnum):
-    """What of a task, beside its spec and labels, a plugin's answers about nodes depend on."""
+    """What of a task, beside its spec, a plugin's answers about nodes depend on."""
 
     SPEC = "spec"
+    LABELS = "labels"
+    """And its namespace."""
     QUEUE = "queue"
     JOB = "job"
 
@@ -207,7 +209,9 @@ class Plugin(Generic[A]):
 
 
 class PerNode(Plugin[A]):
-    """For a policy that is easier to say for one node: override `fits` and `rate`."""
+    """For a policy that is easier to say for one node: override `fits` and `rate`, which may look at a pod's labels."""
+
+    scope = Scope.LABELS
 
     def fits(self, task: Task, node: Node) -> str | None:
         """None, or the reason why the node will not do."""

@@ -382,6 +382,7 @@ class Session:
             self.state.placed.label_class(task),
             job.key if by_job and job is not None else None,
             job.group.queue if by_queue and job is not None else None,
+            (task.pod.namespace, task.pod.labels) if Scope.LABELS in self._scopes else None,
         )
 
     def repeatable(self, task: Task) -> bool:

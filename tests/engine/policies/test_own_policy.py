@@ -56,6 +56,21 @@ def test_a_per_node_policy_from_a_file_filters_and_scores(tmp_path: Path) -> Non
     assert placed == {"team/p0": "c", "team/p1": "b", "team/p2": "b"}
 
 
+def test_a_per_node_policy_may_look_at_labels_of_pods(tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(
+        documented("QuietRacks").replace(
+            '("rack", "broken") in node.labels', '("team", node.name) not in task.pod.labels'
+        )
+    )
+    plugins = catalogue([str(path)])
+    engine = Engine(configured(CONF, plugins), catalogue=plugins)
+    nodes = [NodeChanged(node(name)) for name in "ab"]
+    pods = [PodChanged(pod(f"{name}{at}", labels={"team": name})) for at in range(3) for name in "ba"]
+    engine.apply([QueueChanged(queue("default")), *nodes, *pods])
+    assert {(binding.pod[5], binding.node) for binding in engine.schedule(0.0).bindings} == {("a", "a"), ("b", "b")}
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [("x = 1", "has no plugin"), ("import nothing_like_this", "could not be loaded"), (None, "does not exist")],
