@@ -105,7 +105,9 @@ class Engine:
                 # As many of the gang as fit are put in their places, so that the nodes are judged by what is then left.
                 refused = first_refused(session, attempt, job)
                 session.placeable[job.key] = len(attempt.allocated)
-                cause, stuck = (cause, refused) if refused is not None else (Cause.NEXT, stuck)
+                cause, stuck = refused if refused is not None else (Cause.NEXT, stuck)
+                if cause is Cause.QUEUE_SHARE:
+                    attempt.discard()  # the queue is judged by what it uses, and the job by all that it needs
             return msgspec.structs.replace(explainer.explain(job, cause, stuck), ready=ready)
         finally:
             attempt.discard()

@@ -13,11 +13,11 @@ from baton.engine.cards import CLAIMS
 from baton.engine.columns import FUTURE, Array, Bools
 from baton.engine.demands import Demand
 from baton.engine.domains import DONE, Rank, Tried
-from baton.engine.jobs import Job, Task
+from baton.engine.jobs import Job, QueueShare, Task
 from baton.engine.nodes import NodeView
 from baton.engine.objects import CardKind, GroupPhase, QueueState
 from baton.engine.plugin import Lack, Vote
-from baton.engine.resources import CPU, MEMORY
+from baton.engine.resources import CPU, MEMORY, Vector
 from baton.engine.room import fitting_cards
 from baton.engine.session import Session
 from baton.engine.signatures import Key
@@ -54,15 +54,18 @@ class _Nodes(NamedTuple):
     feasible: int
 
 
-def first_refused(session: Session, attempt: Statement, job: Job) -> Task | None:
-    """Place the job's tasks until it can start; the first that has no place now, or None when it can start."""
-    refused: Task | None = None
+def first_refused(session: Session, attempt: Statement, job: Job) -> tuple[Cause, Task] | None:
+    """Place the job's tasks until it can start; the first that has no place now and why, or None when it can start."""
+    refused: tuple[Cause, Task] | None = None
+    queue = job.queue
+    assert queue is not None
 
     def place(task: Task) -> bool:
         nonlocal refused
-        placement = session.find(task)
+        within = session.allocatable(queue, task)
+        placement = session.find(task) if within else None
         if placement is None or placement.later:
-            refused = refused or task
+            refused = refused or (Cause.NODES if within else Cause.QUEUE_SHARE, task)
             return False
         attempt.place(task, placement)
         return True
@@ -78,7 +81,7 @@ def first_refused(session: Session, attempt: Statement, job: Job) -> Task | None
 
     if session.domains.attempt(job, attempt, everything) is not None:
         return None
-    return refused or min(job.pending.values(), key=session.task_key)
+    return refused or (Cause.NODES, min(job.pending.values(), key=session.task_key))
 
 
 class Explainer:
@@ -95,7 +98,7 @@ class Explainer:
             cause = self.cause(job)
         task = stuck or min(job.pending.values(), key=session.task_key, default=None)
         nodes = self._nodes(task) if task is not None and cause in (Cause.NODES, Cause.GANG, Cause.PIPELINED) else None
-        lacks = self._lacks(job) if cause is Cause.NOT_ADMITTED else []
+        lacks = self._lacks(job, cause)
         placeable = session.placeable.get(job.key, 0)
         if cause is Cause.NODES and job.min_member > 1:
             cause = Cause.GANG
@@ -104,22 +107,34 @@ class Explainer:
             cause=cause,
             pod=task.key if task is not None else None,
             queue=job.group.queue,
-            detail=_not_admitted(lacks) if lacks else self._detail(job, cause, task, nodes),
+            detail=_too_little(cause, lacks) if lacks else self._detail(job, cause, task, nodes),
             min_member=job.min_member,
             ready=job.ready_count(),
             placeable=placeable,
             nodes=session.state.table.count,
             reasons=nodes.reasons if nodes else (),
             nearest=nodes.nearest if nodes else (),
-            would_help=_make_room(lacks) if lacks else self._remedies(job, cause, nodes),
+            would_help=_make_room(cause, lacks) if lacks else self._remedies(job, cause, nodes),
         )
 
-    def _lacks(self, job: Job) -> list[Lack]:
-        """What the first plugin that keeps the job out has too little of."""
-        for plugin in self._session.framework.flat("job_enqueueable"):
-            if plugin.job_enqueueable(job) is Vote.REJECT:
-                return list(plugin.lacks(job))
+    def _lacks(self, job: Job, cause: Cause) -> list[Lack]:
+        """What the first plugin that keeps the job out, or holds its pods back, has too little of."""
+        framework, queue = self._session.framework, job.queue
+        if cause is Cause.NOT_ADMITTED:
+            for plugin in framework.flat("job_enqueueable"):
+                if plugin.job_enqueueable(job) is Vote.REJECT:
+                    return list(plugin.lacks(job))
+        elif cause is Cause.QUEUE_SHARE and queue is not None:
+            charge = self._to_start(job)
+            found = (list(plugin.share_lacks(queue, charge)) for plugin in framework.flat("allocatable"))
+            return next(filter(None, found), [])
         return []
+
+    def _to_start(self, job: Job) -> Vector:
+        """What the tasks that go first take, as many as the job needs to start, or one."""
+        tasks = sorted(job.asking(), key=self._session.task_key)
+        missing = max(job.min_member - job.ready_count(), 1)
+        return sum((task.needs.charge for task in tasks[:missing]), self._session.state.resources.zeros())
 
     def cause(self, job: Job) -> Cause:
         """The first gate that the job does not pass, when no action has said so."""
@@ -134,10 +149,25 @@ class Explainer:
             return Cause.NOT_VALID
         if session.overused(job.queue):
             return Cause.QUEUE_OVERUSED
+        if job.queue.strict and self._is_behind(job, job.queue):
+            return Cause.HELD_BACK
         task = min(job.pending.values(), key=session.task_key, default=None)
         if task is not None and not session.allocatable(job.queue, task):
             return Cause.QUEUE_SHARE
         return Cause.NODES
+
+    def _is_behind(self, job: Job, queue: QueueShare) -> bool:
+        """Whether a job that goes first in the queue has not started yet."""
+        session = self._session
+        key = session.job_key(job)
+        return any(
+            other.pending
+            and other.phase is not GroupPhase.PENDING
+            and not other.is_ready()
+            and session.job_valid(other) is None
+            and session.job_key(other) < key
+            for other in queue.jobs.values()
+        )
 
     def _detail(self, job: Job, cause: Cause, task: Task | None, nodes: _Nodes | None) -> str:
         queue = job.group.queue
@@ -282,20 +312,29 @@ class Explainer:
         return tuple(text.format(queue=job.group.queue) for text in _REMEDIES.get(cause, ()))
 
 
-def _not_admitted(lacks: list[Lack]) -> str:
+def _too_little(cause: Cause, lacks: list[Lack]) -> str:
+    asks = "to start it takes" if cause is Cause.QUEUE_SHARE else "its minimum is"
     words = [
-        f"its minimum is {_in_words(lack, lack.wanted)} of {lack.resource}, and {lack.where} has"
+        f"{asks} {_in_words(lack, lack.wanted)} of {lack.resource}, and {lack.where} has"
         f" {_in_words(lack, lack.left)} of {_in_words(lack, lack.most)} left"
+        + (", which is all there is in the cluster" if lack.everything else "")
         for lack in lacks[:NEAREST_SHOWN]
     ]
-    return f"the job is not admitted: {'; '.join(words)}"
+    return ("" if cause is Cause.QUEUE_SHARE else "the job is not admitted: ") + "; ".join(words)
 
 
-def _make_room(lacks: list[Lack]) -> tuple[str, ...]:
+def _make_room(cause: Cause, lacks: list[Lack]) -> tuple[str, ...]:
     """Waiting only helps where there would be enough without the others."""
     too_small = [lack for lack in lacks if lack.wanted > lack.most]
-    more = f"more {too_small[0].resource} for {too_small[0].where.partition(',')[0]}" if too_small else ""
-    return "lower the job's minimum", more or "wait until running jobs end"
+    first = (too_small or lacks)[0]
+    place = "the cluster" if first.everything else first.where.partition(",")[0]
+    if cause is Cause.QUEUE_SHARE and not first.everything:
+        wait = () if too_small else (f"wait for jobs of {place} to end",)
+        return (*wait, f"raise the weight, capability or deserved amount of {place}")
+    return (
+        "lower the job's minimum",
+        f"more {first.resource} for {place}" if too_small else "wait until running jobs end",
+    )
 
 
 def _in_words(lack: Lack, amount: int) -> str:

@@ -292,6 +292,11 @@ class QueueShare:
         self.allocated: Vector = resources.zeros()
         self.requested: Vector = resources.zeros()
 
+    @property
+    def strict(self) -> bool:
+        """A job that does not fit holds back those behind it."""
+        return self.queue.dequeue_strategy == "fifo"
+
     def lineage(self) -> "list[QueueShare]":
         """This queue and its ancestors; `state` drops what is remembered when the tree changes."""
         if self.line is None:

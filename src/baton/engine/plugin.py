@@ -71,6 +71,8 @@ class Lack(NamedTuple):
     left: int
     most: int
     """What there would be with nobody else there."""
+    everything: bool = False
+    """That is all the cluster has."""
 
 
 class Plugin(Generic[A]):
@@ -172,6 +174,10 @@ class Plugin(Generic[A]):
 
     def allocatable(self, queue: QueueShare, task: Task) -> bool:
         raise NotImplementedError
+
+    def share_lacks(self, queue: QueueShare, charge: Vector) -> Iterable[Lack]:
+        """For the explanation: what there is too little of for such a charge where `allocatable` refuses."""
+        return ()
 
     def preemptive(self, queue: QueueShare, task: Task) -> bool:
         raise NotImplementedError

@@ -67,10 +67,15 @@ def min_resources(job: Job, resources: ResourceNames) -> Vector:
     return resources.vector(amounts) if amounts is not None else resources.zeros()
 
 
-def lacks(where: str, wanted: Vector, left: Vector, most: Vector, resources: ResourceNames) -> Iterator[Lack]:
-    """The resources of which more is wanted than is left."""
+def lacks(
+    where: str, wanted: Vector, left: Vector, most: Vector, resources: ResourceNames, total: Vector | None = None
+) -> Iterator[Lack]:
+    """The resources of which more is wanted than is left; `total` is what the cluster has."""
     for place in np.flatnonzero((wanted > 0) & (wanted > left)):
-        yield Lack(where, resources.names[place], int(wanted[place]), max(int(left[place]), 0), int(most[place]))
+        everything = total is not None and bool(most[place] >= total[place])
+        yield Lack(
+            where, resources.names[place], int(wanted[place]), max(int(left[place]), 0), int(most[place]), everything
+        )
 
 
 class InqueueSums:

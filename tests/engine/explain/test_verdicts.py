@@ -95,7 +95,58 @@ def test_queue_limits() -> None:
         .verdicts["j"]
     )
     assert verdict.cause is Cause.QUEUE_SHARE
-    assert "raise its capability" in verdict.paragraph()
+    assert "to start it takes 2000m of cpu, and queue q has 1000m of 1000m left" in verdict.detail
+    assert verdict.would_help == ("raise the weight, capability or deserved amount of queue q",)
+
+
+LIMITED = """
+actions: "allocate"
+tiers:
+- plugins: [{name: gang}, {name: capacity, enableHierarchy: true}, {name: predicates}]
+"""
+
+
+def test_a_gang_that_only_its_queue_is_too_small_for_is_not_told_that_it_comes_next() -> None:
+    queues = [queue("q", capability={"cpu": 2000})]
+    cluster = Cluster(nodes=[node("a")], jobs=[gang("g", pods=4, queue="q")], queues=queues, conf=LIMITED)
+    said, asked = cluster.run().verdicts["g"], cluster.engine.explain(GroupKey("team/g"), 0.0)
+    assert said.cause is asked.cause is Cause.QUEUE_SHARE
+    assert said.detail == asked.detail == "to start it takes 4000m of cpu, and queue q has 2000m of 2000m left"
+
+
+def test_the_queue_whose_limit_it_is_is_named() -> None:
+    tree = [queue("root"), queue("lab", capability={"cpu": 2000}), *(queue(name, parent="lab") for name in "ab")]
+    old = job("old", pods=2, on=["n", "n"], queue="a")
+    cluster = Cluster(nodes=[node("n")], jobs=[old, job("new", queue="b")], queues=tree, conf=LIMITED)
+    verdict = cluster.run().verdicts["new"]
+    assert verdict.detail == "to start it takes 1000m of cpu, and queue lab has 0m of 2000m left"
+    assert verdict.would_help[0] == "wait for jobs of queue lab to end"
+
+
+def test_a_share_by_weight_is_named_as_well() -> None:
+    conf = LIMITED.replace("capacity, enableHierarchy: true", "proportion")
+    jobs = [
+        job("old", pods=2, on=["n", "n"], queue="a", what=spec(memory_gib=4)),
+        job("new", queue="a"),
+        job("b", pods=4, queue="b"),
+    ]
+    cluster = Cluster(nodes=[node("n", cpu=4)], jobs=jobs, queues=[queue("a"), queue("b")], conf=conf)
+    assert "queue a has 0m of 2000m left" in cluster.run().verdicts["new"].detail
+
+
+def test_a_job_behind_another_in_a_queue_of_strict_order_is_not_told_that_it_comes_next() -> None:
+    jobs = [gang("first", pods=8, queue="q"), job("second", queue="q", created_s=1.0)]
+    strict = [queue("q", dequeue_strategy="fifo")]
+    cluster = Cluster(nodes=[node("a", cpu=4)], jobs=jobs, queues=strict, conf=LIMITED)
+    assert cluster.run().verdicts["second"].cause is Cause.HELD_BACK
+    assert cluster.engine.explain(GroupKey("team/second"), 0.0).cause is Cause.HELD_BACK
+
+
+def test_a_job_that_is_larger_than_the_cluster_is_not_told_to_raise_a_limit() -> None:
+    cluster = Cluster(nodes=[node("a", cpu=4)], jobs=[gang("g", pods=8)], conf=LIMITED)
+    verdict = cluster.run().verdicts["g"]
+    assert "queue default has 4000m of 4000m left, which is all there is in the cluster" in verdict.detail
+    assert verdict.would_help == ("lower the job's minimum", "more cpu for the cluster")
 
 
 def test_on_demand_for_a_pod_and_for_its_group_without_a_trace() -> None:

@@ -18,7 +18,6 @@ from baton.engine.objects import GroupPhase, QueueState
 from baton.engine.session import Session
 from baton.engine.verdicts import Cause
 
-STRICT = "fifo"
 YOUNG_S = 3.0
 """Creation times are whole seconds, so a job is young for two to three. Pods come within less, or not because of us."""
 
@@ -28,7 +27,7 @@ class _Lane:
 
     def __init__(self, session: Session, queue: QueueShare) -> None:
         self.queue = queue
-        self.strict = queue.queue.dequeue_strategy == STRICT
+        self.strict = queue.strict
         self._session = session
         self._heap: list[tuple[Any, str, Job]] = []
         self._waiting: dict[str, list[Task]] = {}
@@ -136,7 +135,7 @@ class Unfit:
     def pass_over(self, job: Job, queue: QueueShare) -> bool:
         """True for such a job; why it waits is noted."""
         session = self._session
-        if queue.queue.dequeue_strategy == STRICT or session.minds_blocked(job):
+        if queue.strict or session.minds_blocked(job):
             return False
         tasks = job.uniform_tasks()
         if tasks is None or not session.is_hopeless(tasks[0]):
@@ -231,7 +230,7 @@ def _had_turn(session: Session, job: Job, queue: QueueShare) -> bool:
     if not session.turns.had(job):
         return False
     promised = session.blocked.get(job.key, (None, None))[0] is Cause.PIPELINED
-    return not (promised or queue.queue.dequeue_strategy == STRICT or session.minds_blocked(job))
+    return not (promised or queue.strict or session.minds_blocked(job))
 
 
 def _not_now(session: Session, job: Job) -> Cause | None:

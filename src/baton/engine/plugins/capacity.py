@@ -85,6 +85,13 @@ class CapacityPlugin(Plugin[CapacityArguments]):
             if place == PODS or self._total[place]
         )
 
+    def share_lacks(self, queue: QueueShare, charge: Vector) -> Iterable[Lack]:
+        wanted = np.where(self._total > 0, charge, 0)
+        for share in queue.lineage() if self.hierarchy else [queue]:
+            most = self._capability[share.name]
+            left = most - share.allocated
+            yield from lacks(f"queue {share.name}", wanted, left, most, self._resources, self._total)
+
     def preemptive(self, queue: QueueShare, task: Task) -> bool:
         """A queue reclaims for a task that keeps it within what it deserves, in at least one thing it deserves."""
         deserved = self._deserved[queue.name]
@@ -117,7 +124,7 @@ class CapacityPlugin(Plugin[CapacityArguments]):
         for queue in line:
             most, held = self._capability[queue.name], queue.allocated + self._inqueue.of(queue.name)
             left = most - held + self._inqueue.elastic(queue)
-            yield from lacks(f"queue {queue.name}", wanted, left, most, self._resources)
+            yield from lacks(f"queue {queue.name}", wanted, left, most, self._resources, self._total)
 
     def job_enqueued(self, job: Job) -> None:
         self._inqueue.add(job)

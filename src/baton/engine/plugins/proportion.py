@@ -96,6 +96,14 @@ class ProportionPlugin(Plugin[NoArguments]):
     def allocatable(self, queue: QueueShare, task: Task) -> bool:
         return self._stays_below(queue, task)
 
+    def share_lacks(self, queue: QueueShare, charge: Vector) -> Iterable[Lack]:
+        deserved = self._deserved.get(queue.name)
+        if deserved is None:
+            return ()
+        wanted, most = np.where(self._total > 0, charge, 0), deserved.astype(np.int64)
+        wanted[PODS] = 0
+        return lacks(f"queue {queue.name}", wanted, most - queue.allocated, most, self._resources, self._total)
+
     def preemptive(self, queue: QueueShare, task: Task) -> bool:
         return self._stays_below(queue, task)
 
@@ -140,7 +148,7 @@ class ProportionPlugin(Plugin[NoArguments]):
         most, held = self._capability[queue.name], queue.allocated + self._inqueue.of(queue.name)
         left = most - held + self._inqueue.elastic(queue)
         wanted = np.where(self._total > 0, min_resources(job, self._resources), 0)
-        return lacks(f"queue {queue.name}", wanted, left, most, self._resources)
+        return lacks(f"queue {queue.name}", wanted, left, most, self._resources, self._total)
 
     def job_enqueued(self, job: Job) -> None:
         if job.queue is not None and job.phase is GroupPhase.INQUEUE:
