@@ -351,7 +351,11 @@ class Session:
         return total
 
     def fit_now(self, task: Task, nodes: NodeView) -> npt.NDArray[np.bool_]:
+        """On the view's plane, of rows that would do once evicted pods are gone; these may hold a port still."""
         ok = nodes.true()
+        for plugin in self._filters if task.needs.spec.host_ports else ():
+            for check in plugin.filters(task, nodes):
+                ok &= check.ok
         for check in room_checks(task, nodes, self.state.placed, self._exclusions(task)):
             ok &= check.ok
         return ok

@@ -142,6 +142,19 @@ def test_a_victim_whose_anti_affinity_is_in_the_way_is_evicted() -> None:
     assert outcome.evicted == {"low-0"}
 
 
+def test_a_victim_that_holds_the_host_port_is_evicted_and_nobody_else() -> None:
+    serving = spec(host_ports=(("", "TCP", 80),))
+    low = [job("low", what=serving, on=["a"], priority=2), job("other", on=["a"], priority=1)]
+    high = job("high", what=serving, priority=9)
+    cluster = Cluster(nodes=[node("a")], jobs=[*low, high], conf=CONF)
+    for cycle in range(3):
+        outcome = cluster.run(float(cycle))
+        assert outcome.evicted == ({"low-0"} if cycle == 0 else set())
+        assert outcome.placed == {}, "the port is still in use"
+    cluster.apply(PodRemoved(PodKey("team/low-0")))
+    assert cluster.run(3.0).placed == {"high-0": "a"}
+
+
 def test_a_more_important_task_of_the_same_job_takes_its_sibling_place() -> None:
     from tests.engine.clusters import JobLiteral, pod, running
 

@@ -4,14 +4,14 @@ Nodes are told apart by value numbers of labels and by numbered taint sets, so e
 What depends on pods elsewhere is in `world_filters`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
 
 from baton.engine.affinity import PlacedPods
-from baton.engine.columns import Bools
-from baton.engine.jobs import Task
+from baton.engine.columns import FUTURE, Bools
+from baton.engine.jobs import Status, Task
 from baton.engine.nodes import WITHHELD, NodeTable, NodeView
 from baton.engine.objects import SpreadConstraint, Taint, Toleration
 from baton.engine.plugin import Check, Plugin
@@ -19,6 +19,7 @@ from baton.engine.selectors import terms_hold
 from baton.engine.session import Session
 
 BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
+_Port = tuple[str, str, int]
 
 
 class PredicatesArguments(msgspec.Struct, frozen=True):
@@ -129,10 +130,17 @@ class PredicatesPlugin(Plugin[PredicatesArguments]):
         ok = nodes.true()
         rows = range(nodes.table.count) if nodes.rows is None else nodes.rows.tolist()
         for at, row in enumerate(rows):
-            taken = self._ports.get(row)
+            taken: Iterable[_Port] | None = self._ports.get(row)
+            if taken and nodes.plane == FUTURE and nodes.table.unsettled[row]:
+                taken = [port for item in _staying(row, nodes) for port in item.needs.spec.host_ports]
             if taken and any(_ports_clash(port, other) for port in wanted for other in taken):
                 ok[at] = False
         return ok
+
+
+def _staying(row: int, nodes: NodeView) -> Iterator[Task]:
+    """Those of the row who are not being evicted."""
+    return (task for task in nodes.table.tasks[row].values() if task.status is not Status.RELEASING)
 
 
 def _not_withheld(tolerations: tuple[Toleration, ...], nodes: NodeView) -> Bools:
@@ -158,7 +166,7 @@ def _bears(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:
     return any(toleration.tolerates(taint) for toleration in tolerations)
 
 
-def _ports_clash(one: tuple[str, str, int], other: tuple[str, str, int]) -> bool:
+def _ports_clash(one: _Port, other: _Port) -> bool:
     anywhere = ("", "0.0.0.0")
     same_address = one[0] == other[0] or one[0] in anywhere or other[0] in anywhere
     return one[1:] == other[1:] and same_address
