@@ -25,6 +25,8 @@ DEFAULT_POD_LIMIT = 110
 CHANGES_KEPT = 500_000
 WITHHELD = (Taint("node.kubernetes.io/unschedulable"), Taint("node.kubernetes.io/not-ready"))
 """A node that is unschedulable or not ready counts as tainted so, whether or not somebody has set the taint."""
+_NOT_READY = 2
+"""The bit of the latter."""
 
 
 class NodeTable(Columns):
@@ -105,7 +107,7 @@ class NodeTable(Columns):
         self.nodes[row] = node
         self.allocatable[:, row] = amounts
         self.present[row] = True
-        self.withheld[row] = node.unschedulable + 2 * (not node.ready)
+        self.withheld[row] = node.unschedulable + _NOT_READY * (not node.ready)
         self.taint_set[row] = self._taint_id(node.taints)
         self.image_set[row] = self._image_id(node.images)
         self.cpu_load[row] = node.cpu_used_percent
@@ -120,7 +122,7 @@ class NodeTable(Columns):
 
     def capacity_of(self, row: int) -> Vector:
         """What a ready node adds to the cluster: its resources and the sums over its cards."""
-        if not self.present[row]:
+        if not self.present[row] or self.withheld[row] & _NOT_READY:
             return self.resources.zeros()
         card_sums = self.ledger.totals(row)
         places = [(self.resources.position(name), amount) for name, amount in card_sums]

@@ -22,6 +22,7 @@ tiers:
 CAPACITY = PROPORTION.replace("proportion", "capacity")
 CARD = spec(ask=[whole()])
 CARDS = "baton.dev/cards"
+HOST = "kubernetes.io/hostname"
 
 
 def queues(conf: str, **theirs: Any) -> list[Queue]:
@@ -181,3 +182,14 @@ def test_a_queue_that_may_have_no_more_of_something_reclaims_nothing_and_takes_n
     cluster = Cluster(nodes=[free], jobs=[*held, job("new", what=licensed, queue="mine")], queues=both, conf=CAPACITY)
     outcome = cluster.run()
     assert (outcome.placed, outcome.evicted) == ({}, set())
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_node_that_is_not_ready_is_nothing_to_share(ready: bool) -> None:
+    """Else one queue, with all that is left of the cluster, would seem to have no more than its half."""
+    theirs = job("theirs", pods=4, what=CARD, on=["a"] * 4, queue="theirs")
+    mine = job("mine", pods=4, what=spec(ask=[whole()], node_selector=((HOST, "a"),)), queue="mine", min_member=2)
+    nodes = [node("a", cards=4), node("b", cards=4, ready=ready)]
+    conf = PROPORTION.replace("- plugins:\n  - name: proportion", "  - name: proportion")
+    outcome = Cluster(nodes=nodes, jobs=[theirs, mine], queues=queues(conf), conf=conf).run()
+    assert len(outcome.evicted) == (0 if ready else 2)
