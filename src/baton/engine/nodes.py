@@ -132,6 +132,11 @@ class NodeTable(Columns):
                 total[place] = amount
         return total
 
+    def counts(self) -> Bools:
+        """Which rows are part of what the cluster has, see `capacity_of`."""
+        result: Bools = self.present[: self.count] & (self.withheld[: self.count] & _NOT_READY == 0)
+        return result
+
     def remove(self, row: int) -> None:
         """The row, held by nobody any more, is emptied and leaves the table at the next `settle`."""
         self.capacity_total -= self.capacity_of(row)

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from baton.engine.columns import Floats
-from baton.engine.jobs import STARTED, Job, QueueShare, Task
+from baton.engine.columns import FUTURE, Floats
+from baton.engine.jobs import CHARGED, STARTED, Job, QueueShare, Task
 from baton.engine.objects import GroupPhase, QueueName
 from baton.engine.plugin import Lack
 from baton.engine.resources import PODS, ResourceNames, Vector
@@ -40,6 +40,22 @@ def own_amounts(queue: QueueShare, which: str) -> Vector:
 
 def together(vectors: Iterable[Vector], resources: ResourceNames) -> Vector:
     return sum(vectors, resources.zeros())
+
+
+def in_use(state: ClusterState) -> Vector:
+    """What is taken of the nodes that count, by pods of our queues and by those of other schedulers.
+
+    Only a pod's queue is charged for cards by the names that queues know; only its node knows of pods without a queue.
+    """
+    table, counts = state.table, state.table.counts()
+    by_queues = together((queue.allocated for queue in state.queues.values() if queue.parent is None), state.resources)
+    for row in np.flatnonzero(~counts):
+        for task in table.tasks[row].values():
+            if task.status in CHARGED and task.job is not None and task.job.queue is not None:
+                by_queues -= task.needs.charge
+    by_nodes = table.used[FUTURE, :, : table.count][:, counts].sum(axis=1)
+    result: Vector = np.maximum(by_queues, by_nodes)
+    return result
 
 
 def real_capability(

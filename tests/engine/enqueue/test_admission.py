@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from baton.engine.objects import GroupPhase, Quota
-from tests.engine.clusters import Cluster, JobLiteral, job, node, queue, spec
+from tests.engine.clusters import Cluster, JobLiteral, job, node, queue, running, spec
 
 CPU = 1000
 
@@ -27,6 +27,17 @@ def test_overcommit_admits_up_to_the_factor() -> None:
     jobs = [waiting(f"j{i}", 4, created_s=float(i)) for i in range(4)]
     cluster = Cluster(nodes=[node("a", cpu=10)], jobs=jobs, conf=conf("overcommit"))
     assert admitted(cluster) == {"j0", "j1", "j2"}
+
+
+@pytest.mark.parametrize("ours", [True, False])
+@pytest.mark.parametrize(("ready", "on", "left"), [(True, "a", 15), (True, "b", 15), (False, "a", 3), (False, "b", 12)])
+def test_overcommit_counts_what_pods_take_of_the_nodes_that_count(ours: bool, ready: bool, on: str, left: int) -> None:
+    """Of each ready node's 10, 12 may be admitted."""
+    nodes = [node("a", cpu=10), node("b", cpu=10, ready=ready)]
+    taken = [running("r", on, spec(cpu=9), ours=ours)]
+    for wanted, expected in ((left, {"j"}), (left + 1, set())):
+        cluster = Cluster(nodes=nodes, pods=taken, jobs=[waiting("j", wanted)], conf=conf("overcommit"))
+        assert admitted(cluster) == expected
 
 
 def test_a_job_without_a_minimum_is_always_admitted() -> None:

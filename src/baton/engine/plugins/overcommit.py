@@ -9,7 +9,7 @@ from baton.engine.jobs import Job, QueueShare
 from baton.engine.plugin import Lack, Plugin, Vote
 from baton.engine.resources import Vector
 from baton.engine.session import Session
-from baton.engine.shares import InqueueSums, lacks, min_resources
+from baton.engine.shares import InqueueSums, in_use, lacks, min_resources
 
 
 class OvercommitArguments(msgspec.Struct, frozen=True):
@@ -28,12 +28,8 @@ class OvercommitPlugin(Plugin[OvercommitArguments]):
         table = session.state.table
         self._resources = session.state.resources
         self._total = table.capacity_total.copy()
-        used = sum(
-            (queue.allocated for queue in session.state.queues.values() if queue.parent is None),
-            self._resources.zeros(),
-        )
         self._most = (self._total * self.arguments.factor).astype(np.int64)
-        self._idle = self._most - used
+        self._idle = self._most - in_use(session.state)
         self._inqueue = InqueueSums(session.state, self._resources)
 
     def job_enqueueable(self, job: Job) -> Vote:
