@@ -1,5 +1,7 @@
 """What queues get of a contended cluster."""
 
+import pytest
+
 from baton.engine.objects import QueueState
 from tests.engine.clusters import Cluster, Outcome, gang, job, node, queue, spec, whole
 
@@ -58,6 +60,14 @@ def test_proportion_respects_capability_and_guarantee() -> None:
         by_queue(Cluster(nodes=[node("n", cards=8)], jobs=jobs, queues=kept, conf=conf("proportion")).run(), "a")[0]
         >= 5
     )
+
+
+@pytest.mark.parametrize("plugin", ["proportion", "capacity"])
+def test_a_guarantee_is_kept_free_for_a_queue_without_jobs(plugin: str) -> None:
+    queues = [queue("a", guarantee={CARDS: 5}), queue("b")]
+    jobs = [job("b", pods=12, what=CARD, queue="b")]
+    outcome = Cluster(nodes=[node("n", cards=8)], jobs=jobs, queues=queues, conf=conf(plugin)).run()
+    assert by_queue(outcome, "b") == [3]
 
 
 def test_capacity_lets_a_queue_borrow_up_to_its_capability() -> None:

@@ -40,13 +40,10 @@ class ProportionPlugin(Plugin[NoArguments]):
         self._total = state.table.capacity_total.copy()
         queues = {name: share for name, share in state.queues.items() if share.jobs}
         self._guarantee = {name: self._resources.vector(share.queue.guarantee) for name, share in queues.items()}
-        promised = together(self._guarantee.values(), self._resources)
-        self._capability: dict[QueueName, Vector] = {
-            name: real_capability(share, self._total, self._guarantee[name], promised, self._resources)
-            for name, share in queues.items()
-        }
-        self._all_queues = state.queues
-        self._all_promised: Vector | None = None
+        # What is guaranteed is kept also for queues without jobs; an inner queue's is made of its leaves'.
+        kept = (share for share in state.queues.values() if share.jobs or not share.children)
+        self._promised = together((self._resources.vector(share.queue.guarantee) for share in kept), self._resources)
+        self._capability: dict[QueueName, Vector] = {name: self._real(share) for name, share in queues.items()}
         self._deserved = self._fill(queues)
         self._inqueue = InqueueSums(state, self._resources)
 
@@ -132,14 +129,12 @@ class ProportionPlugin(Plugin[NoArguments]):
         return Vote.PERMIT if bool(np.all(after[asked] <= capability[asked])) else Vote.REJECT
 
     def credit(self, queue: QueueShare, queues: int) -> Vector:
-        # The guarantee of a queue without jobs counts as soon as it has one.
-        if self._all_promised is None:
-            guarantees = (self._resources.vector(share.queue.guarantee) for share in self._all_queues.values())
-            self._all_promised = together(guarantees, self._resources)
-        own = self._resources.vector(queue.queue.guarantee)
-        capability = real_capability(queue, self._total, own, self._all_promised, self._resources)
-        left: Vector = capability - queue.allocated - self._inqueue.of(queue.name)
+        left: Vector = self._real(queue) - queue.allocated - self._inqueue.of(queue.name)
         return left
+
+    def _real(self, queue: QueueShare) -> Vector:
+        own = self._resources.vector(queue.queue.guarantee)
+        return real_capability(queue, self._total, own, self._promised, self._resources)
 
     def lacks(self, job: Job) -> Iterable[Lack]:
         queue = job.queue
