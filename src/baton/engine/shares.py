@@ -102,7 +102,10 @@ class InqueueSums:
     """
 
     def __init__(self, state: ClusterState, resources: ResourceNames) -> None:
+        self._state = state
         self._resources = resources
+        self._elastic_as_of = (-1, -1)
+        self._elastic: dict[QueueName, Vector] = {}
         self._sums: dict[QueueName, Vector] = {}
         self._all: Vector = resources.zeros()
         for job in state.active.values():
@@ -125,9 +128,19 @@ class InqueueSums:
         return self._all
 
     def elastic(self, queue: QueueShare) -> Vector:
-        """What the queue's jobs hold above their minimum, which they would give up for another job."""
-        total = self._resources.zeros()
-        for job in queue.jobs.values():
-            if job.group.min_resources is not None and job.ready > job.min_member:
-                total += np.maximum(job.allocated - min_resources(job, self._resources), 0)
-        return total
+        """What jobs of the queue and its sub-queues hold above their minimum, and would give up for another job."""
+        table = self._state.table
+        if self._elastic_as_of != (table.epoch, len(table.changes)):
+            self._elastic_as_of = (table.epoch, len(table.changes))
+            self._elastic = self._work_out_elastic()
+        return self._elastic.get(queue.name, self._resources.zeros())
+
+    def _work_out_elastic(self) -> dict[QueueName, Vector]:
+        sums: dict[QueueName, Vector] = {}
+        for share in self._state.queues.values():
+            for job in share.jobs.values():
+                if job.group.min_resources is not None and job.ready > job.min_member:
+                    above = np.maximum(job.allocated - min_resources(job, self._resources), 0)
+                    for queue in share.lineage():
+                        sums[queue.name] = sums.get(queue.name, self._resources.zeros()) + above
+        return sums

@@ -61,6 +61,23 @@ def test_queue_capability_limits_admission() -> None:
         assert admitted(cluster) == {"j0", "j1"}, plugin
 
 
+@pytest.mark.parametrize("hierarchy", [True, False])
+def test_what_a_job_holds_above_its_minimum_does_not_keep_others_out(hierarchy: bool) -> None:
+    """Neither of its own queue nor of those above."""
+    queues = [
+        queue("root"),
+        queue("lab", capability={"cpu": 4 * CPU}),
+        queue("q", capability={"cpu": 4 * CPU}, parent="lab"),
+    ]
+    elastic = job(
+        "old", pods=4, on=["a"] * 4, queue="q", phase=GroupPhase.RUNNING, min_resources=(("cpu", CPU),), min_member=1
+    )
+    text = conf("capacity\n    enableHierarchy: true" if hierarchy else "capacity")
+    for cpu, expected in ((3, {"new"}), (4, set())):
+        cluster = Cluster(nodes=[node("a")], jobs=[elastic, waiting("new", cpu, queue="q")], queues=queues, conf=text)
+        assert admitted(cluster) == expected
+
+
 @pytest.mark.parametrize("resource", ["volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"])
 def test_a_namespace_quota_counts_shares_of_cards_too(resource: str) -> None:
     asked = f"requests.{resource}"
