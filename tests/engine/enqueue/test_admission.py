@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from baton.engine.events import GroupChanged, PodChanged, QuotaChanged
 from baton.engine.objects import GroupPhase, Quota
 from tests.engine.clusters import Cluster, JobLiteral, job, node, queue, running, spec
 
@@ -76,6 +77,21 @@ def test_what_a_job_holds_above_its_minimum_does_not_keep_others_out(hierarchy: 
     for cpu, expected in ((3, {"new"}), (4, set())):
         cluster = Cluster(nodes=[node("a")], jobs=[elastic, waiting("new", cpu, queue="q")], queues=queues, conf=text)
         assert admitted(cluster) == expected
+
+
+def test_a_quota_is_not_promised_again_before_the_pods_exist() -> None:
+    """The next cycle comes long before the pods of an admitted job do, and with them what the quota has used."""
+    quota = Quota(namespace="team", name="q", hard=(("requests.cpu", 10 * CPU),))
+    cluster = Cluster(nodes=[node("a")], quotas=[quota], jobs=[waiting("first", 8)], conf=conf("resourcequota"))
+    assert admitted(cluster) == {"first"}
+    cluster.apply(GroupChanged(waiting("second", 8).group), GroupChanged(waiting("small", 2).group))
+    assert admitted(cluster, 1.0) == {"small"}
+    made = job("first", pods=2, what=spec(cpu=4), phase=GroupPhase.INQUEUE, min_resources=(("cpu", 8 * CPU),))
+    made_quota = Quota(
+        namespace="team", name="q", hard=(("requests.cpu", 18 * CPU),), used=(("requests.cpu", 8 * CPU),)
+    )
+    cluster.apply(*(PodChanged(item) for item in made.pods), QuotaChanged(made_quota))
+    assert admitted(cluster, 2.0) == {"second"}
 
 
 @pytest.mark.parametrize("resource", ["volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"])

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from baton.engine.jobs import Job, QueueShare
-from baton.engine.objects import Quota
+from baton.engine.objects import GroupPhase, Quota
 from baton.engine.plugin import Lack, NoArguments, Plugin, Vote
 from baton.engine.resources import Vector
 from baton.engine.session import Session
+from baton.engine.shares import min_resources
 
 PREFIXES = ("requests.", "limits.")
 
@@ -18,8 +21,11 @@ class ResourceQuotaPlugin(Plugin[NoArguments]):
         self._quotas: dict[str, list[Quota]] = {}
         for quota in session.state.quotas.values():
             self._quotas.setdefault(quota.namespace, []).append(quota)
+        self._resources = session.state.resources
         self._admitted: dict[str, dict[str, int]] = {}
-        self._unlimited = session.state.resources.limits(())
+        for job in session.state.active.values():
+            if job.phase is not GroupPhase.PENDING:
+                self.job_enqueued(job)
 
     def job_enqueueable(self, job: Job) -> Vote:
         return Vote.REJECT if any(self.lacks(job)) else Vote.PERMIT
@@ -37,11 +43,16 @@ class ResourceQuotaPlugin(Plugin[NoArguments]):
 
     def credit(self, queue: QueueShare, queues: int) -> Vector | None:
         """A quota is a namespace's, and a queue takes jobs of many."""
-        return None if self._quotas else self._unlimited
+        return None if self._quotas else self._resources.limits(())
 
     def job_enqueued(self, job: Job) -> None:
+        """Pods that exist are part of what the quota says is used; those of the minimum that do not will be."""
+        if job.group.namespace not in self._quotas:
+            return
         sums = self._admitted.setdefault(job.group.namespace, {})
-        for name, amount in job.group.min_resources or ():
+        made = sum((task.needs.charge for task in job.tasks.values()), self._resources.zeros())
+        to_come = np.maximum(min_resources(job, self._resources) - made, 0)
+        for name, amount in self._resources.amounts(to_come):
             sums[name] = sums.get(name, 0) + amount
 
 
