@@ -94,3 +94,15 @@ def test_weights_of_branches_count() -> None:
     jobs = [job("x", pods=40, queue="x"), job("y", pods=40, queue="y")]
     outcome = Cluster(nodes=[node("n", cpu=20, pods=999)], jobs=jobs, queues=queues, conf=HDRF).run()
     assert abs(sum(key.startswith("x-") for key in outcome.placed) - 15) <= 1
+
+
+@pytest.mark.parametrize("weights", ["1/x", "1/nan", "1/inf", "1/-3", "1/0", "//"])
+def test_weights_that_are_none_stop_nobody(weights: str) -> None:
+    """The queue's own weight counts instead."""
+    queues = [
+        queue("x", hierarchy="root/one", hierarchy_weights=weights, weight=3),
+        queue("y", hierarchy="root/two", hierarchy_weights="1/1"),
+    ]
+    jobs = [job(name, pods=8, queue=name) for name in ("x", "y")]
+    outcome = Cluster(nodes=[node("n", cpu=8)], jobs=jobs, queues=queues, conf=HDRF).run()
+    assert sum(name.startswith("x") for name in outcome.placed) == 6

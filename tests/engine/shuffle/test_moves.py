@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from baton.engine.objects import Budget, LabelSelector, Pod
 from tests.engine.clusters import Cluster, job, node, running, spec, whole
 
@@ -71,3 +73,22 @@ def test_revocable_nodes_serve_in_their_hours_and_are_emptied_afterwards() -> No
     assert picky.run(NIGHT_S).placed == {}, "a pod that does not accept revocable nodes"
     there = job("j", pods=2, what=spec(revocable_zone="*"), on=["lent", "lent"])
     assert len(Cluster(nodes=nodes, jobs=[there], conf=TDM).run(NOON_S).evicted) == 1, "one per job and period"
+
+
+@pytest.mark.parametrize(
+    ("budget", "gone"),
+    [
+        ({"budget_min_available": "1"}, 3),
+        ({"budget_min_available": "50%"}, 2),
+        ({"budget_max_unavailable": "25%"}, 1),
+        ({"budget_min_available": "most"}, 0),
+        ({"budget_max_unavailable": "-1%"}, 0),
+        ({"budget_max_unavailable": "٣"}, 0),
+    ],
+)
+def test_a_job_gives_no_more_than_its_budget_and_nothing_with_one_that_nobody_understands(
+    budget: dict[str, Any], gone: int
+) -> None:
+    nodes = [node("lent", labels={"volcano.sh/revocable-zone": "night"})]
+    there = job("j", pods=4, what=spec(revocable_zone="*"), on=["lent"] * 4, **budget)
+    assert len(Cluster(nodes=nodes, jobs=[there], conf=TDM).run(NOON_S).evicted) == gone

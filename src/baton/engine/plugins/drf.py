@@ -8,6 +8,7 @@ that is used up does not count in an inner node's share. Weights divide shares b
 with a tiny weight does not make its parent look poor.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -79,10 +80,10 @@ class DrfPlugin(Plugin[NoArguments]):
         root = _Branch("root", 1.0)
         for queue in session.state.queues.values():
             names = _path(queue)
-            weights = [float(part) for part in queue.queue.hierarchy_weights.split("/") if part]
+            weights = [_weight(part) for part in queue.queue.hierarchy_weights.split("/") if part]
             branch = root
             for depth, name in enumerate(names[1:], start=1):
-                weight = weights[depth] if depth < len(weights) else float(queue.queue.weight)
+                weight = (weights[depth] if depth < len(weights) else None) or float(queue.queue.weight)
                 branch = branch.children.setdefault(name, _Branch(name, max(weight, 1e-9)))
             branch.queues.append(queue)
         return root
@@ -183,6 +184,15 @@ def _path(queue: QueueShare) -> list[str]:
         return names if names and names[0] == "root" else ["root", *names]
     names = [str(item.name) for item in reversed(queue.lineage())]
     return names if names[0] == "root" else ["root", *names]
+
+
+def _weight(text: str) -> float | None:
+    """None for what is no weight: a queue that somebody has mistyped must not stop all others."""
+    try:
+        weight = float(text)
+    except ValueError:
+        return None
+    return weight if math.isfinite(weight) and weight > 0 else None
 
 
 def _top(vector: Floats, total: Floats, places: Rows) -> float:

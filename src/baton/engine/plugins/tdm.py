@@ -108,18 +108,18 @@ class TdmPlugin(Plugin[TdmArguments]):
         return chosen
 
     def _allowance(self, job: Job) -> int:
-        """How many of the job's tasks may go now."""
-        running = job.counts[Status.RUNNING]
+        """How many of the job's tasks may go now; none with a budget that nobody understands."""
+        running, total = job.counts[Status.RUNNING], len(job.tasks)
         if job.group.budget_min_available:
-            return max(running - _of(job.group.budget_min_available, len(job.tasks)), 0)
+            return max(running - _of(job.group.budget_min_available, total, otherwise=total), 0)
         if job.group.budget_max_unavailable:
-            away = len(job.tasks) - running
-            return max(_of(job.group.budget_max_unavailable, len(job.tasks)) - away, 0)
+            return max(_of(job.group.budget_max_unavailable, total, otherwise=0) - (total - running), 0)
         return self.arguments.max_victims
 
 
-def _of(amount: str, total: int) -> int:
+def _of(amount: str, total: int, *, otherwise: int) -> int:
     """`3` or `30%`."""
-    if amount.endswith("%"):
-        return math.ceil(total * int(amount[:-1]) / 100)
-    return int(amount)
+    number = amount.removesuffix("%")
+    if not (number.isascii() and number.isdecimal()):
+        return otherwise
+    return math.ceil(total * int(number) / 100) if number != amount else int(number)
