@@ -2,16 +2,18 @@
 
 A pod that an earlier plan nominated for a node waits there for the victims to go. Between their end and its turn,
 another job could take the room: one that goes first by fair share, or one that asks for less. So nominated pods hold
-their room against jobs of no higher priority, as they do in kube-scheduler; when their own job is tried, they step
-aside for it. A nomination has one chance: if nobody is left to wait for on the node and the pod neither starts nor is
-nominated again in that cycle, the nomination is over, so that a pod that cannot start for other reasons blocks no node.
+their room against jobs of no higher priority, as they do in kube-scheduler, and against all jobs of other queues: what
+a queue has reclaimed, the more important of those that had to go would take back. When their own job is tried, they
+step aside for it. A nomination has one chance: if nobody is left to wait for on the node and the pod neither starts nor
+is nominated again in that cycle, the nomination is over, so that a pod that cannot start for other reasons blocks no
+node.
 """
 
 from typing import TYPE_CHECKING
 
 from baton.engine.card_choice import Assignment
 from baton.engine.columns import FUTURE
-from baton.engine.jobs import Job, Status, Task
+from baton.engine.jobs import Job, QueueShare, Status, Task
 from baton.engine.objects import PodKey
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ class Nominees:
     def make_way(self, job: Job) -> None:
         """Before the job is tried: its own nominated tasks and less important ones give their room back."""
         for task, _ in list(self._held.values()) if self._held else ():
-            if task.job is job or _priority(task) < job.priority:
+            if task.job is job or (_queue(task) is job.queue and _priority(task) < job.priority):
                 self._release(task)
 
     def close(self) -> None:
@@ -83,6 +85,10 @@ class Nominees:
 
 def _priority(task: Task) -> int:
     return task.job.priority if task.job is not None else task.priority
+
+
+def _queue(task: Task) -> QueueShare | None:
+    return task.job.queue if task.job is not None else None
 
 
 def _ghost(task: Task) -> PodKey:

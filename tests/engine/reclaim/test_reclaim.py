@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from baton.engine.objects import Queue, QueueName
+from baton.engine.objects import Queue
 from tests.engine.clusters import Cluster, gang, job, node, queue, running, spec, whole
 
 PROPORTION = """
@@ -70,39 +70,6 @@ def test_a_missing_queue_reclaims_nothing_and_says_so() -> None:
     outcome = Cluster(nodes=[node("a", cards=1)], jobs=[theirs, mine], queues=[queue("theirs")], conf=PROPORTION).run()
     assert outcome.evicted == set()
     assert "no queue nowhere" in outcome.verdicts["mine"].detail
-
-
-def test_reclaim_settles_and_does_not_go_in_circles() -> None:
-    """Both queues want everything: after one exchange each has its half, and the next cycles move nobody."""
-    import msgspec
-
-    from baton.engine.events import Event, PodChanged, PodRemoved
-    from baton.engine.objects import PodPhase
-
-    theirs = job("theirs", pods=4, what=CARD, on=["a"] * 4, queue="theirs")
-    mine = [job(f"mine{number}", what=CARD, queue="mine") for number in range(4)]
-    cluster = Cluster(nodes=[node("a", cards=4)], jobs=[theirs, *mine], queues=queues(CAPACITY), conf=CAPACITY)
-    known = {member.key: member for literal in (theirs, *mine) for member in literal.pods}
-    evictions = []
-    for cycle in range(8):
-        plan = cluster.run(float(cycle)).plan
-        evictions.append(len(plan.evictions))
-        events: list[Event] = []
-        for eviction in plan.evictions:
-            events.append(PodRemoved(eviction.pod))
-            again = msgspec.structs.replace(known[eviction.pod], node=None, phase=PodPhase.PENDING, uid=f"again{cycle}")
-            known[eviction.pod] = again
-            events.append(PodChanged(again))
-        for binding in plan.bindings:
-            bound = msgspec.structs.replace(
-                known[binding.pod], node=binding.node, cards=binding.cards, phase=PodPhase.RUNNING
-            )
-            known[binding.pod] = bound
-            events.append(PodChanged(bound))
-        cluster.apply(*events)
-    assert sum(evictions) == 2
-    assert evictions[-3:] == [0, 0, 0]
-    assert cluster.engine.state.queues[QueueName("mine")].allocated.any()
 
 
 ONE_TIER = CAPACITY.replace("- plugins:\n  - name: capacity", "  - name: capacity")

@@ -129,7 +129,7 @@ def _enough(
         _evict(statement, bundle, job, action)
         gone.append(bundle)
         mark = statement.checkpoint()
-        if _place(session, job, statement):
+        if _place(session, job, statement, action):
             break
         statement.rollback(mark)
     return gone
@@ -138,7 +138,7 @@ def _enough(
 def _without(session: Session, job: Job, bundles: Sequence[list[Task]], statement: Statement, action: str) -> bool:
     for bundle in bundles:
         _evict(statement, bundle, job, action)
-    return _place(session, job, statement)
+    return _place(session, job, statement, action)
 
 
 def _evict(statement: Statement, bundle: Sequence[Task], job: Job, action: str) -> None:
@@ -147,12 +147,13 @@ def _evict(statement: Statement, bundle: Sequence[Task], job: Job, action: str) 
         statement.evict(victim, f"{action}: its whole gang gives way to {job.key}", preemptor)
 
 
-def _place(session: Session, job: Job, statement: Statement) -> bool:
+def _place(session: Session, job: Job, statement: Statement, action: str) -> bool:
     queue = job.queue
     assert queue is not None
 
     def place(task: Task) -> bool:
-        placement = session.find(task) if session.allocatable(queue, task) else None
+        within = session.allocatable(queue, task) and (action == "gangpreempt" or session.preemptive(queue, task))
+        placement = session.find(task) if within else None
         if placement is not None:
             statement.place(task, placement)
         return placement is not None

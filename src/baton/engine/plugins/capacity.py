@@ -133,9 +133,10 @@ class CapacityPlugin(Plugin[CapacityArguments]):
         """Tasks of queues above what they deserve in something the reclaimer asks for, while guarantees are kept."""
         left: dict[QueueName, Vector] = {}
         chosen = []
+        mine = reclaimer.job.queue if reclaimer.job is not None else None
         for victim in victims:
             queue = victim.job.queue if victim.job is not None else None
-            if queue is None:
+            if queue is None or (mine is not None and self._would_come_back(mine, reclaimer, queue, victim)):
                 continue
             levels = queue.lineage()[: 1 + self.arguments.ancestor_level] if self.hierarchy else [queue]
             allocated = {item.name: left.setdefault(item.name, item.allocated.copy()) for item in levels}
@@ -144,6 +145,19 @@ class CapacityPlugin(Plugin[CapacityArguments]):
                     left[item.name] = allocated[item.name] - victim.needs.charge
                 chosen.append(victim)
         return chosen
+
+    def _would_come_back(self, mine: QueueShare, reclaimer: Task, theirs: QueueShare, victim: Task) -> bool:
+        """Whether the victim's queue could at once reclaim for it, so that the two would take turns for ever.
+
+        One queue may be within what it deserves of the one resource and the other of another.
+        """
+        after = mine.allocated + reclaimer.needs.charge
+        deserved = self._deserved[mine.name]
+        asked = [place for place in victim.needs.charge_places if place != PODS]
+        if not any(0 < deserved[place] < after[place] for place in asked):
+            return False
+        deserved = self._deserved[theirs.name]
+        return any(0 < theirs.allocated[place] <= deserved[place] for place in asked)
 
     def _over(self, name: QueueName, allocated: Vector, reclaimer: Task, victim: Task) -> bool:
         """What `deserved` does not mention is not limited by it; a queue without any is over in everything."""
