@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from baton.engine.affinity import NODE_DOMAIN, TermCounts, TermKey
 from baton.engine.engine import Engine
 from baton.engine.events import (
     BindFailed,
@@ -33,16 +34,21 @@ from baton.engine.objects import (
     PodSpec,
     Queue,
     QueueName,
+    SpreadConstraint,
 )
 from baton.engine.plan import Plan
 from baton.engine.presets import configured
+from baton.engine.state import ClusterState
 from tests.engine.clusters import milli, node, pod, queue, slot, spec, vgpu, whole
 
 HOST = "kubernetes.io/hostname"
+APART = (("app", "apart"),)
+SUCCEEDED, FAILED = ({"phase": phase} for phase in (PodPhase.SUCCEEDED, PodPhase.FAILED))
 
 
 def _specs() -> list[PodSpec]:
-    apart = AffinityTerm(selector=LabelSelector((("app", "apart"),)), topology_key=HOST)
+    apart = AffinityTerm(selector=LabelSelector(APART), topology_key=HOST)
+    spread = SpreadConstraint(selector=LabelSelector(APART), topology_key="zone")
     return [
         spec(cpu=2),
         spec(cpu=4, ask=[whole()]),
@@ -52,6 +58,7 @@ def _specs() -> list[PodSpec]:
         spec(cpu=1, ask=[vgpu(memory_mib=5000, cores=30)]),
         spec(cpu=1, anti_affinity=(apart,)),
         spec(cpu=1, host_ports=(("", "TCP", 80),)),
+        spec(cpu=1, spread=(spread,)),
     ]
 
 
@@ -95,7 +102,39 @@ class World:
             del self.nodes[name]
             lost = [key for key, item in self.pods.items() if item.node == name]
             return [NodeRemoved(name), *(event for key in lost for event in self._remove(key))]
+        return self._odd_event()
+
+    def _odd_event(self) -> list[Event]:
+        """What is rarer: a node that flaps or says something else; a pod that ends, leaves or is relabelled."""
+        draw = self.chance.random()
+        placed = [key for key, item in self.pods.items() if item.node is not None]
+        if draw < 0.4 and self.nodes:
+            name = self.chance.choice(sorted(self.nodes))
+            changed = self._changed(self.nodes[name])
+            self.nodes[name] = changed
+            if draw < 0.2:
+                return [NodeChanged(changed)]
+            ends = [key for key in placed if self.pods[key].node == name and self.chance.random() < 0.3]
+            return [
+                NodeRemoved(name),
+                *(event for key in ends for event in self._pod(key, FAILED)),
+                NodeChanged(changed),
+            ]
+        if draw < 0.7 and placed:
+            return self._pod(self.chance.choice(placed), self.chance.choice((SUCCEEDED, {"deleting": True})))
+        if self.pods:
+            return self._pod(self.chance.choice(list(self.pods)), {"labels": self.chance.choice(((), APART))})
         return []
+
+    def _changed(self, known: Node) -> Node:
+        zone = (*known.labels[:1], ("zone", self.chance.choice("ab")))
+        cards = tuple(msgspec.structs.replace(card, healthy=self.chance.random() < 0.8) for card in known.cards[::-1])
+        change = self.chance.choice(({"ready": not known.ready}, {"labels": zone}, {"cards": cards}))
+        return msgspec.structs.replace(known, **change)
+
+    def _pod(self, key: str, change: dict[str, Any]) -> list[Event]:
+        self.pods[key] = msgspec.structs.replace(self.pods[key], **change)
+        return [PodChanged(self.pods[key])]
 
     def _remove(self, key: str) -> list[Event]:
         gone = self.pods.pop(key)
@@ -117,7 +156,7 @@ class World:
             phase=GroupPhase.INQUEUE,
         )
         what = self.chance.choice(self.specs)
-        labels = {"app": "apart"} if what.anti_affinity else {}
+        labels = dict(APART) if what.anti_affinity or what.spread else {}
         members = [
             pod(f"j{self.serial:04}-{at}", what, group=key, index=at, labels=labels, created_s=float(self.serial))
             for at in range(size)
@@ -161,6 +200,16 @@ class World:
         return events
 
 
+def _by_place(state: ClusterState, key: TermKey, counts: TermCounts) -> dict[str, int]:
+    """How many pods the term counts, by node or value of a label."""
+    table = state.table
+    if key.topology_key == NODE_DOMAIN:
+        names = {int(table.number[row]): str(name) for name, row in table.row_of.items()}
+    else:
+        names = {number: value for value, number in table.label_values(key.topology_key).items()}
+    return {names[place]: int(number) for place, number in enumerate(counts.by_domain) if number}
+
+
 def _picture(engine: Engine) -> dict[str, Any]:
     """All that decisions depend on, by names instead of positions."""
     state = engine.state
@@ -189,6 +238,8 @@ def _picture(engine: Engine) -> dict[str, Any]:
         },
         "jobs": {key: (job.counts, job.ready, sorted(job.pending)) for key, job in state.jobs.items()},
         "active": sorted(state.active),
+        "near": {key: _by_place(state, key, counts) for key, counts in state.placed._matching.items()},
+        "ports": {table.name(row): taken for row, taken in state.ports.items() if taken},
         "total": dict(state.resources.amounts(table.capacity_total)),
     }
 
@@ -206,6 +257,8 @@ def test_rebuilt_equals_incrementally_updated(seed: int, preset: str) -> None:
     fresh = Engine(configured(preset))
     fresh.apply(world.everything())
     mine, told = _picture(engine), _picture(fresh)
+    # Terms that no pod has any more are only known to one of them.
+    mine["near"] = {key: counts for key, counts in mine["near"].items() if key in told["near"]}
     for part in mine:
         assert mine[part] == told[part], part
     one, other = engine.schedule(100.0), fresh.schedule(100.0)
