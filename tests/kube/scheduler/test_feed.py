@@ -8,7 +8,7 @@ import pytest
 from baton.engine.engine import Engine
 from baton.engine.events import BindFailed, PodRemoved
 from baton.engine.jobs import Status
-from baton.engine.objects import Closeness, GroupKey, PodKey
+from baton.engine.objects import Closeness, GroupKey, NodeTerm, PodKey
 from baton.engine.presets import configured
 from baton.kube import core, volcano
 from baton.kube.client import Client
@@ -189,6 +189,44 @@ def test_a_claim_that_becomes_bound_lets_its_pod_go(world: World) -> None:
     claim = {"metadata": {"name": "data", "namespace": "team"}, "spec": {"volumeName": "pv"}}
     stores["persistentvolumeclaims"].put(world.made(core.Claim, claim))
     assert world.plan() == {"reader"}
+
+
+def test_what_a_binding_does_to_its_claim_does_not_plan_the_pod_anew(world: World) -> None:
+    """The binding writes where the claim is wanted before the pod is bound; the room is the pod's meanwhile."""
+    stores = {resource.plural: store for resource, store in world.feed.volumes.stores()}
+    kind = {"metadata": {"name": "k"}, "provisioner": "csi.example", "volumeBindingMode": "WaitForFirstConsumer"}
+    stores["storageclasses"].put(world.made(core.StorageClass, kind))
+
+    def claim(**annotations: str) -> None:
+        metadata = {"name": "data", "namespace": "team", "annotations": annotations}
+        body = {"metadata": metadata, "spec": {"storageClassName": "k"}}
+        stores["persistentvolumeclaims"].put(world.made(core.Claim, body))
+
+    claim()
+    world.pod("reader", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])
+    assert world.plan() == {"reader"}
+    claim(**{"volume.kubernetes.io/selected-node": "n"})
+    assert world.plan() == set()
+    assert world.engine.state.tasks[PodKey("team/reader")].status is Status.BINDING
+    world.feed.tell(BindFailed(PodKey("team/reader")))
+    world.feed.hold(PodKey("team/reader"), "reader")
+    world.plan()
+    world.feed.release(PodKey("team/reader"))
+    assert world.plan() == {"reader"}
+    volume_terms = world.engine.state.tasks[PodKey("team/reader")].pod.spec.volume_terms
+    assert volume_terms == ((NodeTerm(names=("n",)),),)
+
+
+def test_a_pod_that_changes_while_it_is_being_bound_keeps_its_place(world: World) -> None:
+    world.pod("a")
+    assert world.plan() == {"a"}
+    tolerations = [{"key": "dedicated", "operator": "Exists"}]
+    world.pod("a", tolerations=tolerations)
+    assert world.plan() == set()
+    world.pod("a", tolerations=tolerations, nodeName="n")
+    assert world.plan() == set()
+    task = world.engine.state.tasks[PodKey("team/a")]
+    assert (task.status, len(task.pod.spec.tolerations)) == (Status.BOUND, 1)
 
 
 def test_the_shared_spec_is_kept_while_the_pod_says_the_same(world: World) -> None:
