@@ -3,23 +3,31 @@
 import asyncio
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import ANY
 
 import msgspec
 import pytest
 
 from baton.engine.events import GroupChanged, PodChanged, PodRemoved
 from baton.engine.jobs import Job
-from baton.engine.objects import GroupKey, GroupPhase, PodPhase
+from baton.engine.objects import GroupKey, GroupPhase, NodeName, PodPhase
 from baton.engine.phases import phase_of
 from baton.engine.plan import PhaseChange, Plan
-from baton.kube import volcano
+from baton.kube import core, volcano
 from baton.kube.client import Resource
 from baton.kube.recorder import Recorder
 from baton.kube.scheduler.feed import Feed
 from baton.kube.scheduler.metrics import Metrics
 from baton.kube.scheduler.settings import Settings
 from baton.kube.scheduler.statuses import Statuses
-from tests.engine.clusters import Cluster, gang, node, pod
+from baton.kube.store import Key
+from tests.engine.clusters import Cluster, gang, job, node, pod, spec
+
+PREEMPT = """
+actions: "allocate, preempt"
+tiers:
+- plugins: [{name: gang}, {name: priority}, {name: predicates}]
+"""
 
 
 def group(*, on: tuple[str, ...] = (), phase: GroupPhase = GroupPhase.INQUEUE) -> tuple[Cluster, Job]:
@@ -79,6 +87,90 @@ def test_a_gang_that_still_gets_pods_is_not_told_that_some_are_missing(monkeypat
     assert look(100.0) == []
     assert look(100.5) == []
     assert look(101.5) == ["Unschedulable"]
+
+
+class Bystander:
+    """A client that only takes the status of pods."""
+
+    def __init__(self) -> None:
+        self.statuses: list[tuple[str, dict[str, Any]]] = []
+        self.more = asyncio.Event()
+
+    async def patch(self, resource: Resource[Any], name: str, body: Any, *_: Any, **__: Any) -> None:
+        assert resource is core.PODS
+        self.statuses.append((name, body["status"]))
+        self.more.set()
+
+
+class Told:
+    """Pods of a feed and an engine, and what is written about them while the writer runs."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.client = Bystander()
+        client: Any = self.client
+        self.feed = Feed(client, ("volcano",), (), lambda: None)
+        recorder: Any = Heard()
+        self.statuses = Statuses(client, self.feed, cluster.engine, recorder, Settings(), Metrics())
+        self._version = 0
+
+    def pod(self, name: str, uid: str, **status: Any) -> None:
+        """Shown to the writer; the engine has been told already."""
+        self._version += 1
+        metadata = {"name": name, "namespace": "team", "uid": uid, "resourceVersion": str(self._version)}
+        body = {"metadata": metadata, "spec": {"schedulerName": "volcano"}, "status": status}
+        self.feed.pods.put(msgspec.convert(body, core.Pod))
+
+    def look(self, at_s: float) -> None:
+        self.statuses.take(self.cluster.engine.schedule(at_s, explain=True), explained=True)
+
+    async def written(self) -> tuple[str, dict[str, Any]]:
+        async with asyncio.timeout(30):
+            while not self.client.statuses:
+                self.client.more.clear()
+                await self.client.more.wait()
+        return self.client.statuses.pop(0)
+
+
+async def test_a_pod_that_takes_the_place_of_one_of_the_same_name_is_told_why_it_waits() -> None:
+    told = Told(Cluster(nodes=[node("a", cpu=1)], pods=[pod("web-0", spec(cpu=2), uid="first")]))
+    told.pod("web-0", "first")
+    work = asyncio.create_task(told.statuses.run())
+    told.look(0.0)
+    name, status = await told.written()
+    assert (name, status["conditions"][0]["reason"]) == ("web-0", "Unschedulable")
+    told.cluster.apply(PodChanged(pod("web-0", spec(cpu=2), uid="second")))
+    told.pod("web-0", "second")
+    told.look(1.0)
+    assert await told.written() == (name, {"conditions": [{**status["conditions"][0], "lastTransitionTime": ANY}]})
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+
+
+@pytest.mark.parametrize("by_us", [True, False], ids=["by us", "by a leader before us"])
+async def test_a_nomination_that_is_over_is_taken_back(*, by_us: bool) -> None:
+    """Two pods left for a gang of two, of which one is deleted: the other cannot start, and waits for no node."""
+    at = NodeName("a")
+    low, high = job("low", pods=2, on=["a", "a"], what=spec(cpu=1), priority=1), gang("high", pods=2, priority=5)
+    waiting = [msgspec.structs.replace(item, nominated=None if by_us else at) for item in high.pods]
+    told = Told(Cluster(nodes=[node("a", cpu=2)], jobs=[low], conf=PREEMPT))
+    told.cluster.apply(GroupChanged(high.group), *(PodChanged(item) for item in waiting))
+    for item in waiting:
+        told.pod(item.key.partition("/")[2], item.key, **({} if by_us else {"nominatedNodeName": at}))
+    work = asyncio.create_task(told.statuses.run())
+    if by_us:
+        told.look(0.0)
+        for item in waiting:
+            name, status = await told.written()
+            assert (name, status["nominatedNodeName"]) == (item.key.partition("/")[2], at)
+            told.pod(name, item.key, nominatedNodeName=at)
+    told.cluster.apply(PodRemoved(waiting[1].key), *(PodRemoved(item.key) for item in low.pods))
+    told.feed.pods.remove(Key(waiting[1].key))
+    told.look(1.0)
+    name, status = await told.written()
+    assert (name, status["nominatedNodeName"]) == ("high-0", None)
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
 
 
 class Heard:

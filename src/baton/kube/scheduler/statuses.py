@@ -32,7 +32,7 @@ from baton.kube.recorder import Recorder
 from baton.kube.scheduler.feed import Feed
 from baton.kube.scheduler.metrics import Metrics
 from baton.kube.scheduler.settings import Settings
-from baton.kube.store import Key
+from baton.kube.store import Delta, Key
 
 _WORKERS = 8
 _GROUP_WORKERS = 32
@@ -76,6 +76,7 @@ class Statuses:
         self._told_groups: dict[GroupKey, _Told] = {}
         self._told_pods: dict[PodKey, _Told] = {}
         self._nominated: dict[PodKey, NodeName] = {}
+        """Waiting pods whose status names a node, or will."""
         self._incomplete: dict[GroupKey, tuple[int, float]] = {}
         """Gangs that miss pods: how many they have, and since when it is so many."""
         self._moved: dict[GroupKey, float] = {}
@@ -84,6 +85,7 @@ class Statuses:
         self.in_burst: Callable[[], bool] = lambda: False
         """Whether pods are being bound in great numbers."""
         feed.groups_moved = self._group_moved
+        feed.pods.subscribe(self._pod_changed)
 
     async def run(self) -> None:
         try:
@@ -110,8 +112,27 @@ class Statuses:
         for binding in plan.bindings:
             self._nominated.pop(binding.pod, None)
             self._told_pods.pop(binding.pod, None)
+        for pod in [pod for pod in self._nominated if self._is_over(pod)]:
+            del self._nominated[pod]
+            self._pods.add(pod)
         if explained:
             self._take_verdicts(plan.verdicts)
+
+    def _is_over(self, pod: PodKey) -> bool:
+        """Whether its room is no longer kept; as long as the pod says that it is, cluster autoscalers add none."""
+        task = self._engine.state.tasks.get(pod)
+        return task is None or task.nominated is None
+
+    def _pod_changed(self, delta: Delta[core.Pod]) -> None:
+        """Another pod of the same name has been told nothing yet; a leader before us may have nominated this one."""
+        key, pod = PodKey(delta.key), delta.new
+        if pod is None:
+            self._told_pods.pop(key, None)
+            self._nominated.pop(key, None)
+            return
+        at = pod.status.nominated_node_name
+        if at and delta.old is None and not pod.spec.node_name and self._feed.words.is_ours(pod):
+            self._nominated[key] = NodeName(at)
 
     def _is_whole(self, key: GroupKey) -> bool:
         """Whether the gang has its pods already, so that nobody waits for its admission to make them."""
