@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from baton.gpu.cards import CardId
+from baton.kube.numerals import whole_number
 
 REGISTER = "volcano.sh/node-vgpu-register"
 ASSIGNED = "volcano.sh/vgpu-ids-new"
@@ -33,6 +34,9 @@ NODE_LOCK_OWNER = "baton.dev/node-lock-owner"
 
 NVIDIA = "NVIDIA"
 _REGISTER_FIELDS = 6
+_MOST = 2**24
+"""No card has so many slots, or so many MiB of memory; many times as much can still be added up in 32 bits."""
+_WHOLE_PERCENT = 100
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -84,10 +88,13 @@ def registered_cards(text: str) -> list[RegisteredCard]:
         if not entry:
             continue
         fields = entry.split(",")
-        if len(fields) < _REGISTER_FIELDS or not fields[1].isdigit() or not fields[2].isdigit():
+        if len(fields) < _REGISTER_FIELDS:
             return []
-        identity, slots, memory, model, health, mode = fields[:_REGISTER_FIELDS]
-        cards.append(RegisteredCard(CardId(identity), int(slots), int(memory), model, health == "true", mode))
+        identity, _, _, model, health, mode = fields[:_REGISTER_FIELDS]
+        slots, memory = whole_number(fields[1], _MOST), whole_number(fields[2], _MOST)
+        if slots is None or memory is None:
+            return []
+        cards.append(RegisteredCard(CardId(identity), slots, memory, model, health == "true", mode))
     return cards
 
 
@@ -114,10 +121,11 @@ def assigned_shares(text: str, memory_unit_mib: int = 1) -> list[list[Share]]:
         shares = []
         for entry in container.split(":"):
             fields = entry.split(",")
-            if len(fields) >= 4 and fields[2].isdigit() and fields[3].isdigit():
-                shares.append(
-                    Share(CardId(fields[0].partition("[")[0]), int(fields[2]) * memory_unit_mib, int(fields[3]))
-                )
+            if len(fields) < 4:
+                continue
+            memory, cores = whole_number(fields[2], _MOST), whole_number(fields[3], _WHOLE_PERCENT)
+            if memory is not None and cores is not None:
+                shares.append(Share(CardId(fields[0].partition("[")[0]), memory * memory_unit_mib, cores))
         containers.append(shares)
     return containers
 

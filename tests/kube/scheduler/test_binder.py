@@ -128,6 +128,17 @@ async def test_two_shares_of_a_node_never_have_the_same_time(bench: Bench) -> No
     assert len(set(times)) == 3
 
 
+@pytest.mark.parametrize("said", ["²", "9" * 5000, "18446744073709551615"], ids=["superscript", "long", "allocated"])
+async def test_a_time_that_is_none_is_not_counted_from(bench: Bench, said: str) -> None:
+    """Anybody may annotate a pod; a device plugin writes the largest number once it has allocated."""
+    metadata = {"name": "before", "namespace": "team", "uid": "b", "annotations": {"volcano.sh/vgpu-time": said}}
+    bench.feed.pods.put(msgspec.convert({"metadata": metadata, "spec": {"nodeName": "n"}}, core.Pod))
+    bench.pod("a")
+    await bench.bind("a")
+    (body,) = bench.server.binds
+    assert int(body["metadata"]["annotations"]["volcano.sh/vgpu-time"]) < 2**40
+
+
 @pytest.mark.parametrize("answers", [[429], [500, 503], [409], ["lost"], [429, "lost"]])
 async def test_what_may_pass_is_tried_again(bench: Bench, answers: list[Any]) -> None:
     """A conflict on a pod that is still free, a busy server, a lost answer: none of them is the end."""

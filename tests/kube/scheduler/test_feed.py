@@ -17,6 +17,8 @@ from baton.kube.scheduler.feed import Feed
 from baton.kube.store import Key
 from baton.kube.workloads import Workload
 
+READY = {"type": "Ready", "status": "True"}
+
 
 class World:
     """A feed and the engine behind it, without an API server."""
@@ -38,7 +40,7 @@ class World:
         return msgspec.convert({**body, "metadata": metadata}, kind)
 
     def node(self, name: str = "n", **spec: Any) -> None:
-        status = {"allocatable": {"cpu": "4", "pods": "10"}, "conditions": [{"type": "Ready", "status": "True"}]}
+        status = {"allocatable": {"cpu": "4", "pods": "10"}, "conditions": [READY]}
         self.feed.nodes.put(self.made(core.Node, {"metadata": {"name": name}, "spec": spec, "status": status}))
 
     def pod(self, name: str, *, group: str = "", phase: str = "Pending", uid: str = "", **spec: Any) -> None:
@@ -227,6 +229,33 @@ def test_a_pod_that_changes_while_it_is_being_bound_keeps_its_place(world: World
     assert world.plan() == set()
     task = world.engine.state.tasks[PodKey("team/a")]
     assert (task.status, len(task.pod.spec.tolerations)) == (Status.BOUND, 1)
+
+
+LONG = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    "number", ["²", LONG, "9" * 30, "3000000000", "-1"], ids=["superscript", "long", "large", "32 bits", "minus"]
+)
+def test_what_anybody_writes_as_a_number_stops_nobody(world: World, number: str) -> None:
+    """The annotations of a pod are its owner's, also those that programs write on it."""
+    register = {"volcano.sh/node-vgpu-register": "GPU-1,10,8000,T4,true,hami-core:"}
+    counts = {"cpu": "4", "pods": "9"} | dict.fromkeys(("volcano.sh/vgpu-number", "volcano.sh/vgpu-cores"), "10")
+    status = {"allocatable": {**counts, "volcano.sh/vgpu-memory": "8000"}, "conditions": [READY]}
+    world.feed.nodes.put(world.made(core.Node, {"metadata": {"name": "g", "annotations": register}, "status": status}))
+    world.feed.namespaces.put(
+        world.made(
+            core.Namespace, {"metadata": {"name": "team", "annotations": {"volcano.sh/namespace.weight": number}}}
+        )
+    )
+    said = {"volcano.sh/task-index": number, "volcano.sh/vgpu-ids-new": f"GPU-1,NVIDIA,{number},{number}:"}
+    limits = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "1000"}
+    containers = [{"name": "main", "resources": {"limits": limits}}]
+    for name, node_name in (("liar", "g"), ("honest", "")):
+        metadata = {"name": name, "namespace": "team", "annotations": said}
+        spec = {"schedulerName": "volcano", "nodeName": node_name, "containers": containers}
+        world.feed.pods.put(world.made(core.Pod, {"metadata": metadata, "spec": spec}))
+    assert world.plan() == {"honest"}
 
 
 def test_the_shared_spec_is_kept_while_the_pod_says_the_same(world: World) -> None:

@@ -29,6 +29,7 @@ from baton.kube import core, volcano
 from baton.kube.mapping import selectors
 from baton.kube.mapping.cards import CardWords
 from baton.kube.mapping.pods import seconds_of
+from baton.kube.numerals import whole_number
 from baton.kube.quantities import Quantity, amount, amounts
 from baton.kube.volcano_names import (
     DEFAULT_QUEUE,
@@ -198,11 +199,10 @@ def budget_of(budget: core.Budget) -> Budget:
 
 
 def namespace_of(namespace: core.Namespace) -> Namespace:
-    weight = namespace.metadata.annotations.get(NAMESPACE_WEIGHT, "")
     return Namespace(
         name=namespace.metadata.name,
         labels=selectors.pairs(namespace.metadata.labels),
-        weight=int(weight) if weight.isdigit() and int(weight) else 1,
+        weight=whole_number(namespace.metadata.annotations.get(NAMESPACE_WEIGHT, "")) or 1,
     )
 
 

@@ -25,6 +25,7 @@ from baton.engine.objects import (
 from baton.kube import core
 from baton.kube.mapping import selectors
 from baton.kube.mapping.cards import CardWords, rules
+from baton.kube.numerals import whole_number
 from baton.kube.objects import Metadata
 from baton.kube.quantities import Quantity, amounts
 from baton.kube.volcano_names import (
@@ -78,7 +79,7 @@ class PodWords:
             labels=selectors.pairs(metadata.labels),
             group=group_of(pod),
             role=annotations.get(TASK_SPEC, ""),
-            index=_index(annotations.get(TASK_INDEX, "") or metadata.labels.get(TASK_INDEX, "")),
+            index=whole_number(annotations.get(TASK_INDEX, "") or metadata.labels.get(TASK_INDEX, "")) or 0,
             queue=_queue(annotations),
             priority=pod.spec.priority,
             preemptable=_preemptable(annotations, metadata.labels),
@@ -228,10 +229,6 @@ def _overhead(spec: core.PodSpec, containers: tuple[Container, ...]) -> Amounts:
     for name, amount in amounts(spec.overhead):
         total[name] = total.get(name, 0) + amount
     return tuple(sorted(total.items()))
-
-
-def _index(text: str) -> int:
-    return int(text) if text.isdigit() else 0
 
 
 def _queue(annotations: Mapping[str, str]) -> QueueName | None:

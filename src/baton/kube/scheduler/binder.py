@@ -25,6 +25,7 @@ from baton.kube.card_annotations import ASSIGNED_TIME
 from baton.kube.client import Client
 from baton.kube.errors import ApiError, ConflictError, ForbiddenError, NotFoundError, ThrottledError, UnreachableError
 from baton.kube.mapping.cards import binding_annotations
+from baton.kube.numerals import whole_number
 from baton.kube.objects import ObjectReference
 from baton.kube.recorder import Recorder
 from baton.kube.scheduler.feed import Feed
@@ -39,8 +40,8 @@ _BURST = 20
 _BURST_S = 2.0
 """So many bindings in so many seconds are a burst."""
 _NAMESPACE_ENDS = "its namespace is being deleted"
-_NEVER_FREE_S = 2**63
-"""Device plugins set the time of an allocated pod to the largest number there is."""
+_LATEST_S = 2**40
+"""Device plugins set the time of an allocated pod to the largest number there is; it is no moment."""
 
 
 class Bind(NamedTuple):
@@ -317,6 +318,5 @@ def _cards_text(cards: tuple[CardGrant, ...]) -> str:
 
 
 def _time_of(pod: core.Pod) -> int:
-    text = pod.metadata.annotations.get(ASSIGNED_TIME, "")
-    moment = int(text) if text.isdigit() else 0
-    return moment if moment < _NEVER_FREE_S else 0
+    """When its cards were given, as the annotation says; 0 if it does not, or not any more."""
+    return whole_number(pod.metadata.annotations.get(ASSIGNED_TIME, ""), _LATEST_S) or 0
