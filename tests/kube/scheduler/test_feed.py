@@ -258,6 +258,23 @@ def test_what_anybody_writes_as_a_number_stops_nobody(world: World, number: str)
     assert world.plan() == {"honest"}
 
 
+def test_what_the_schema_lets_pass_and_is_no_quantity_stops_nobody(world: World) -> None:
+    """A gang is one without its minResources; a queue is none without its limits."""
+    odd = {"cpu": "1e1.5"}
+    world.feed.queues.put(world.made(volcano.Queue, {"metadata": {"name": "odd"}, "spec": {"capability": odd}}))
+    world.group("g", 2, minResources=odd)
+    world.group("other", 1, queue="odd")
+    world.pod("a", group="g")
+    world.pod("c", group="other")
+    assert world.plan() == set()
+    world.pod("b", group="g")
+    assert world.plan() == {"a", "b"}
+    world.feed.queues.put(
+        world.made(volcano.Queue, {"metadata": {"name": "odd"}, "spec": {"capability": {"cpu": "1"}}})
+    )
+    assert world.plan() == {"c"}
+
+
 def test_the_shared_spec_is_kept_while_the_pod_says_the_same(world: World) -> None:
     world.pod("a")
     world.plan()

@@ -10,6 +10,9 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+import msgspec
+import structlog
+
 from baton.engine import events as happened
 from baton.engine.events import Event
 from baton.engine.objects import GroupKey, NodeName, PodKey, PodSpec, Queue, QueueName
@@ -19,11 +22,14 @@ from baton.kube.mapping import cluster
 from baton.kube.mapping.cards import CardWords
 from baton.kube.mapping.pods import PodWords, expects_group, group_of, pod_key
 from baton.kube.objects import OwnerReference
+from baton.kube.quantities import QuantityError
 from baton.kube.reflector import Reflector
 from baton.kube.scheduler.volumes import ClaimKey, VolumeBook
 from baton.kube.store import Delta, Key, Store
 from baton.kube.volcano_names import DEFAULT_QUEUE, ROOT_QUEUE
 from baton.kube.workloads import WORKLOADS, Workload
+
+_LOG = structlog.get_logger("baton.scheduler")
 
 ENDED = ("Succeeded", "Failed")
 BUILT_IN_QUEUES = (ROOT_QUEUE, DEFAULT_QUEUE)
@@ -258,7 +264,13 @@ class Feed:
         priority = self._priority(group)
         key = cluster.group_key(group)
         self._told_priority[key] = max(priority, self._told_priority.get(key, 0))
-        self._events.append(happened.GroupChanged(cluster.group_of(group, priority)))
+        try:
+            told = cluster.group_of(group, priority)
+        except QuantityError as error:  # the schema lets `1e1.5` pass; what counts for a gang is minMember
+            _LOG.error("minResources left out", group=key, error=str(error))
+            spec = msgspec.structs.replace(group.spec, min_resources=None)
+            told = cluster.group_of(msgspec.structs.replace(group, spec=spec), priority)
+        self._events.append(happened.GroupChanged(told))
 
     def _priority(self, group: volcano.PodGroup) -> int:
         """Of the group's class; without one, its most important pod's."""
@@ -276,7 +288,10 @@ class Feed:
 
     def _queue(self, delta: Delta[volcano.Queue]) -> None:
         if delta.new is not None:
-            self._events.append(happened.QueueChanged(cluster.queue_of(delta.new)))
+            try:
+                self._events.append(happened.QueueChanged(cluster.queue_of(delta.new)))
+            except QuantityError as error:  # as it was, or not at all, rather than without its limits
+                _LOG.error("queue left out", queue=delta.key, error=str(error))
         elif delta.key in BUILT_IN_QUEUES:
             self._events.append(happened.QueueChanged(Queue(name=QueueName(delta.key))))
         else:
