@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from baton.engine.demands import effective_amounts
 from baton.engine.objects import CardGrant, CardId, CardKind, CardRequest, ContainerRole, GroupPhase, PodPhase
 from baton.kube import card_annotations, core, volcano
 from baton.kube.mapping import selectors
@@ -81,6 +82,16 @@ def test_requests_of_the_whole_pod_replace_the_sum_of_its_containers() -> None:
         "resources": {"requests": {"cpu": "4"}},
     }
     assert PodWords().translate(pod(spec)).spec.overhead == (("cpu", 3000),)
+
+
+def test_requests_of_the_whole_pod_cover_its_init_containers_too() -> None:
+    spec = {
+        "initContainers": [{"name": "once", "resources": {"requests": {"cpu": "4"}}}],
+        "containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}],
+        "resources": {"requests": {"cpu": "4"}},
+        "overhead": {"cpu": "100m"},
+    }
+    assert effective_amounts(PodWords().translate(pod(spec)).spec) == {"cpu": 4100}
 
 
 @pytest.mark.parametrize(

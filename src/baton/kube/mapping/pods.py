@@ -8,6 +8,7 @@ are equal.
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
+from baton.engine.demands import effective_amounts
 from baton.engine.durations import parse_duration_s
 from baton.engine.objects import (
     Amounts,
@@ -216,16 +217,12 @@ def _requests(resources: core.Requirements) -> Amounts:
 
 
 def _overhead(spec: core.PodSpec, containers: tuple[Container, ...]) -> Amounts:
-    """The runtime's overhead, and what requests of the pod as a whole ask for beyond the sum of its containers'."""
+    """The runtime's overhead, and what requests of the pod as a whole ask for beyond what its containers need."""
     if spec.resources is None:
         return amounts(spec.overhead) if spec.overhead else ()
-    wanted = dict(_requests(spec.resources))
-    for container in containers:
-        if container.role is not ContainerRole.INIT:
-            for name, amount in container.requests:
-                if name in wanted:
-                    wanted[name] -= amount
-    total = {name: amount for name, amount in wanted.items() if amount > 0}
+    needed = effective_amounts(PodSpec(containers=containers))
+    beyond = {name: amount - needed.get(name, 0) for name, amount in _requests(spec.resources)}
+    total = {name: amount for name, amount in beyond.items() if amount > 0}
     for name, amount in amounts(spec.overhead):
         total[name] = total.get(name, 0) + amount
     return tuple(sorted(total.items()))
