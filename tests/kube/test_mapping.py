@@ -95,6 +95,35 @@ def test_requests_of_the_whole_pod_cover_its_init_containers_too() -> None:
 
 
 @pytest.mark.parametrize(
+    ("wanted", "held", "reason", "counted"),
+    [
+        ("2", "2000m", "", 2000),
+        ("1", "2", "Deferred", 2000),
+        ("9", "2", "Deferred", 9000),
+        ("9", "2", "Infeasible", 2000),
+    ],
+    ids=["settled", "shrinks", "grows", "cannot grow"],
+)
+@pytest.mark.parametrize("sidecar", [False, True], ids=["container", "sidecar"])
+def test_a_pod_that_is_being_resized_counts_for_what_it_has_and_may_get(
+    *, sidecar: bool, wanted: str, held: str, reason: str, counted: int
+) -> None:
+    resized = {"name": "resized", "resources": {"requests": {"cpu": wanted, "example.com/x": "1"}}}
+    spec = {"containers": [{"name": "main"}], "initContainers": [{**resized, "restartPolicy": "Always"}]}
+    if not sidecar:
+        spec = {"containers": [resized]}
+    told = {"name": "resized", "resources": {"requests": {"cpu": held}}, "allocatedResources": {"cpu": held}}
+    status = {
+        "initContainerStatuses" if sidecar else "containerStatuses": [told],
+        "conditions": [{"type": "PodResizePending", "status": "True", "reason": reason}] if reason else [],
+    }
+    words, before = PodWords(), pod(spec)
+    after = msgspec.structs.replace(pod(spec), status=msgspec.convert(status, core.PodStatus))
+    assert effective_amounts(words.spec(after)) == {"cpu": counted, "example.com/x": 1}
+    assert words.same_spec(before, after) is (words.spec(before) is words.spec(after))
+
+
+@pytest.mark.parametrize(
     ("limits", "request_"),
     [
         (

@@ -166,9 +166,14 @@ class ContainerState(_Read, frozen=True, gc=False):
 
 
 class ContainerStatus(_Read, frozen=True, gc=False):
+    name: str = ""
     ready: bool = False
     restart_count: int = 0
     state: ContainerState = ContainerState()
+    resources: Requirements | None = None
+    """What the container runs with, which is not what its spec asks for while it is being resized."""
+    allocated_resources: dict[str, Quantity] = {}
+    """What kubelet has set aside for it."""
 
 
 class PodStatus(_Read, frozen=True, gc=False):

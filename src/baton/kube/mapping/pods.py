@@ -45,6 +45,8 @@ from baton.kube.volcano_names import (
 SCHEDULER_NAMES = ("volcano", "baton")
 CRITICAL_CLASSES = ("system-cluster-critical", "system-node-critical")
 _REMEMBERED_SPECS = 20_000
+_RESIZABLE = ("cpu", "memory")
+"""What a running container may ask more or less of."""
 
 VolumeTerms = Callable[[core.Pod], tuple[tuple[NodeTerm, ...], ...]]
 """Where a pod's volumes can be reached from, see `baton.kube.scheduler.volumes`."""
@@ -122,6 +124,7 @@ class PodWords:
             and before.affinity == after.affinity
             and before.topology_spread_constraints == after.topology_spread_constraints
             and before.resources == after.resources
+            and _resizes(old) == _resizes(new)
             and old.metadata.labels == new.metadata.labels
             and (old.metadata.annotations == new.metadata.annotations or not self._ruled(old, new))
         )
@@ -135,7 +138,7 @@ class PodWords:
         node_affinity = affinity.node_affinity if affinity is not None else None
         near = affinity.pod_affinity if affinity is not None else None
         away = affinity.pod_anti_affinity if affinity is not None else None
-        containers = tuple(self._containers(spec))
+        containers = tuple(self._containers(pod))
         annotations = pod.metadata.annotations
         return PodSpec(
             containers=containers,
@@ -161,17 +164,22 @@ class PodWords:
             revocable_zone=annotations.get(REVOCABLE_ZONE, ""),
         )
 
-    def _containers(self, spec: core.PodSpec) -> Iterable[Container]:
-        for container in spec.init_containers:
+    def _containers(self, pod: core.Pod) -> Iterable[Container]:
+        resizes = _resizes(pod)
+
+        def requests(container: core.Container) -> Amounts:
+            return resizes[container.name] if container.name in resizes else _requests(container.resources)
+
+        for container in pod.spec.init_containers:
             yield Container(
                 name=container.name,
-                requests=_requests(container.resources),
+                requests=requests(container),
                 role=ContainerRole.SIDECAR if _is_sidecar(container) else ContainerRole.INIT,
             )
-        for container in spec.containers:
+        for container in pod.spec.containers:
             yield Container(
                 name=container.name,
-                requests=_requests(container.resources),
+                requests=requests(container),
                 cards=self._cards.requests(container),
             )
 
@@ -214,6 +222,32 @@ def _requests(resources: core.Requirements) -> Amounts:
         return amounts(resources.requests)
     both: Mapping[str, Quantity] = {**resources.limits, **resources.requests}
     return amounts(both)
+
+
+def _resizes(pod: core.Pod) -> dict[str, Amounts]:
+    """Containers that hold something else than their spec asks for, and what they count for, as kube-scheduler counts.
+
+    While a resize is under way it is the most of what is wanted, set aside and in use; one that kubelet calls
+    infeasible is not wanted any more. What kubelet says of all others is their spec.
+    """
+    spec, status = pod.spec, pod.status
+    statuses = {item.name: item for item in (*status.container_statuses, *status.init_container_statuses)}
+    if not statuses or all(item.resources is None for item in statuses.values()):
+        return {}
+    found: dict[str, Amounts] = {}
+    infeasible = any(item.type == "PodResizePending" and item.reason == "Infeasible" for item in status.conditions)
+    for container in (*spec.containers, *(item for item in spec.init_containers if _is_sidecar(item))):
+        told = statuses.get(container.name)
+        if told is None or told.resources is None:
+            continue
+        wanted = _requests(container.resources)
+        counted = {name: amount for name, amount in wanted if not (infeasible and name in _RESIZABLE)}
+        for quantities in (told.resources.requests, told.allocated_resources):
+            for name, amount in amounts(quantities):
+                counted[name] = max(amount, counted.get(name, 0))
+        if counted != dict(wanted):
+            found[container.name] = tuple(sorted(counted.items()))
+    return found
 
 
 def _overhead(spec: core.PodSpec, containers: tuple[Container, ...]) -> Amounts:
