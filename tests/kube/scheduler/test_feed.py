@@ -188,7 +188,8 @@ def test_a_claim_that_becomes_bound_lets_its_pod_go(world: World) -> None:
     stores = {resource.plural: store for resource, store in world.feed.volumes.stores()}
     body: dict[str, Any] = {"metadata": {"name": "pv"}, "spec": {"claimRef": {"namespace": "team", "name": "data"}}}
     stores["persistentvolumes"].put(world.made(core.PersistentVolume, body))
-    claim = {"metadata": {"name": "data", "namespace": "team"}, "spec": {"volumeName": "pv"}}
+    metadata = {"name": "data", "namespace": "team", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+    claim = {"metadata": metadata, "spec": {"volumeName": "pv"}}
     stores["persistentvolumeclaims"].put(world.made(core.Claim, claim))
     assert world.plan() == {"reader"}
 

@@ -1,5 +1,6 @@
 """From where a pod's claims can be reached, and which volume a claim gets."""
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -8,7 +9,9 @@ import pytest
 
 from baton.engine.objects import NodeTerm, Requirement
 from baton.kube import core
-from baton.kube.scheduler.volumes import NOWHERE, VolumeBook
+from baton.kube.errors import ConflictError
+from baton.kube.scheduler.volumes import NOWHERE, VolumeBook, VolumeError
+from baton.kube.store import Key
 
 HOST = "kubernetes.io/hostname"
 
@@ -31,20 +34,45 @@ class Shelf:
         metadata = {"name": name, "uid": name, "resourceVersion": str(self._version), **body.pop("metadata", {})}
         store.put(msgspec.convert({"metadata": {**metadata, "namespace": namespace}, **body}, resource.kind))
 
+    def remove(self, plural: str, key: str) -> None:
+        self._stores[plural][1].remove(Key(key))
+
     def kind(self, name: str, *, waits: bool = True, provisioner: str = "csi.example", **more: Any) -> None:
         mode = "WaitForFirstConsumer" if waits else "Immediate"
         self.put("storageclasses", name, provisioner=provisioner, volumeBindingMode=mode, **more)
 
-    def claim(self, volume: str = "", *, kind: str = "k", size: str = "1Gi", **metadata: Any) -> None:
+    def claim(
+        self,
+        volume: str = "",
+        *,
+        name: str = "data",
+        kind: str = "k",
+        size: str = "1Gi",
+        done: bool = True,
+        **metadata: Any,
+    ) -> None:
+        """Bound to the volume, unless the volume controller is not `done` with it."""
         spec = {
             "volumeName": volume,
             "storageClassName": kind,
             "accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": size}},
         }
-        self.put("persistentvolumeclaims", "data", "team", spec=spec, metadata=metadata)
+        if volume and done:
+            metadata["annotations"] = {**metadata.get("annotations", {}), "pv.kubernetes.io/bind-completed": "yes"}
+        self.put("persistentvolumeclaims", name, "team", spec=spec, metadata=metadata)
 
-    def volume(self, name: str, node: str, *, size: str = "1Gi", claim: str = "", kind: str = "k") -> None:
+    def volume(
+        self,
+        name: str,
+        node: str,
+        *,
+        size: str = "1Gi",
+        claim: str = "",
+        uid: str = "",
+        kind: str = "k",
+        phase: str = "",
+    ) -> None:
         spec: dict[str, Any] = {
             "capacity": {"storage": size},
             "accessModes": ["ReadWriteOnce"],
@@ -52,8 +80,8 @@ class Shelf:
             "nodeAffinity": {"required": {"nodeSelectorTerms": [_on(node)]}},
         }
         if claim:
-            spec["claimRef"] = {"namespace": "team", "name": claim}
-        self.put("persistentvolumes", name, spec=spec)
+            spec["claimRef"] = {"namespace": "team", "name": claim, "uid": uid}
+        self.put("persistentvolumes", name, spec=spec, status={"phase": phase})
 
     def terms(self) -> tuple[tuple[NodeTerm, ...], ...]:
         return self.book.terms(reader())
@@ -67,9 +95,32 @@ def at(*nodes: str) -> tuple[NodeTerm, ...]:
     return tuple(NodeTerm((Requirement(HOST, "In", (node,)),)) for node in nodes)
 
 
-def reader() -> core.Pod:
-    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
-    return msgspec.convert({"metadata": {"name": "p", "namespace": "team"}, "spec": {"volumes": volumes}}, core.Pod)
+def reader(**volume: Any) -> core.Pod:
+    volumes = [{"name": "v", **(volume or {"persistentVolumeClaim": {"claimName": "data"}})}]
+    metadata = {"name": "p", "namespace": "team", "uid": "p"}
+    return msgspec.convert({"metadata": metadata, "spec": {"volumes": volumes}}, core.Pod)
+
+
+def host(name: str) -> core.Node:
+    return msgspec.convert({"metadata": {"name": name, "labels": {HOST: name}}}, core.Node)
+
+
+class Written:
+    """A client that takes patches, or refuses them because the version they are about is not the newest."""
+
+    def __init__(self) -> None:
+        self.patches: list[tuple[str, dict[str, Any]]] = []
+        self.refuse = False
+
+    async def patch(self, _resource: Any, name: str, body: dict[str, Any], *_: Any) -> None:
+        assert body["metadata"]["resourceVersion"], "else it would undo what somebody else wrote"
+        if self.refuse:
+            raise ConflictError(409, "Conflict", "the object has been modified")
+        self.patches.append((name, body))
+
+
+async def bind(shelf: Shelf, client: Any, node: str, *, limit_s: float = 20.0) -> None:
+    await shelf.book.bind(client, reader(), host(node), limit_s)
 
 
 @pytest.fixture
@@ -122,6 +173,128 @@ def test_a_node_that_was_selected_before_is_kept(shelf: Shelf) -> None:
     shelf.kind("k")
     shelf.claim(annotations={"volume.kubernetes.io/selected-node": "b"})
     assert shelf.terms() == ((NodeTerm(names=("b",)),),)
+
+
+def test_a_claim_that_only_names_its_volume_is_not_bound(shelf: Shelf) -> None:
+    """Anybody may write a claim that names a volume which another claim has."""
+    shelf.kind("k")
+    shelf.volume("pv", "a", claim="another", uid="another")
+    shelf.claim("pv", done=False)
+    assert shelf.terms() == (NOWHERE,)
+    assert [claim.metadata.name for claim in shelf.book.unbound(reader())] == ["data"]
+
+
+def test_a_claim_of_an_ephemeral_volume_counts_if_it_was_made_for_the_pod(shelf: Shelf) -> None:
+    """A pod of a job that starts anew has the name of the one before it, whose claim is about to go."""
+    shelf.kind("k")
+    pod = reader(ephemeral={})
+
+    def owned(uid: str) -> None:
+        reference = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "controller": True}
+        shelf.claim(name="p-v", ownerReferences=[reference])
+
+    owned("the one before")
+    assert shelf.book.terms(pod) == (NOWHERE,)
+    owned("p")
+    assert shelf.book.terms(pod) == ()
+
+
+@pytest.mark.parametrize("phase", ["Released", "Bound", "Failed"])
+def test_what_a_claim_of_the_same_name_left_is_not_given_away(shelf: Shelf, phase: str) -> None:
+    shelf.kind("k", provisioner="kubernetes.io/no-provisioner")
+    shelf.claim()
+    shelf.volume("old", "a", claim="data", uid="the one before", phase=phase)
+    assert shelf.terms() == (NOWHERE,)
+
+
+def test_once_a_volume_is_reserved_for_a_claim_no_other_one_counts(shelf: Shelf) -> None:
+    shelf.kind("k")
+    shelf.claim()
+    shelf.volume("free", "a")
+    shelf.volume("reserved", "b", claim="data", uid="data")
+    assert shelf.terms() == ()  # the class provisions anywhere
+    shelf.kind("k", provisioner="kubernetes.io/no-provisioner")
+    assert shelf.terms() == (at("b"),)
+
+
+async def test_a_pod_is_bound_when_its_claim_has_a_volume_that_is_known(shelf: Shelf) -> None:
+    shelf.kind("k", provisioner="kubernetes.io/no-provisioner")
+    shelf.claim()
+    shelf.volume("pv", "a")
+    client = Written()
+    work = asyncio.create_task(bind(shelf, client, "a"))
+    await asyncio.sleep(0)
+    ((name, body),) = client.patches
+    assert (name, body["spec"]["claimRef"]["uid"]) == ("pv", "data")
+    assert body["metadata"]["annotations"] == {"pv.kubernetes.io/bound-by-controller": "yes"}
+    shelf.claim("pv", done=False)
+    await asyncio.sleep(0)
+    assert not work.done()
+    shelf.volume("pv", "a", claim="data", uid="data")
+    shelf.claim("pv")
+    await work
+
+
+@pytest.mark.parametrize("free", [True, False], ids=["a volume", "a node"])
+async def test_two_pods_of_one_claim_do_not_get_a_volume_each(shelf: Shelf, *, free: bool) -> None:
+    """Of one plan, on two nodes: the one whose claim is about to get another node's volume is planned anew. One that
+    is on the same node waits for the same volume."""
+    shelf.kind("k")
+    shelf.claim()
+    if free:
+        shelf.volume("pv-a", "a")
+        shelf.volume("pv-b", "b")
+    client = Written()
+    works = [asyncio.create_task(bind(shelf, client, "a")) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(VolumeError, match="gets a volume that b does not reach"):
+        await bind(shelf, client, "b")
+    assert [name for name, _ in client.patches] == ["pv-a" if free else "data"]
+    shelf.volume("pv-a", "a", claim="data", uid="data")
+    shelf.claim("pv-a")
+    await asyncio.gather(*works)
+
+
+async def test_a_claim_is_provisioned_for_one_node(shelf: Shelf) -> None:
+    shelf.kind("k")
+    shelf.claim(annotations={"volume.kubernetes.io/selected-node": "a"})
+    client = Written()
+    with pytest.raises(VolumeError, match="is provisioned for node a"):
+        await bind(shelf, client, "b")
+    assert client.patches == []
+
+
+@pytest.mark.parametrize("free", [True, False], ids=["a volume", "a node"])
+async def test_who_writes_first_decides(shelf: Shelf, *, free: bool) -> None:
+    shelf.kind("k")
+    shelf.claim()
+    if free:
+        shelf.volume("pv", "a")
+    client = Written()
+    client.refuse = True
+    with pytest.raises(VolumeError, match="somebody else changed"):
+        await bind(shelf, client, "a")
+
+
+async def test_a_pod_is_not_bound_where_its_new_volume_cannot_be_reached(shelf: Shelf) -> None:
+    shelf.kind("k")
+    shelf.claim()
+    work = asyncio.create_task(bind(shelf, Written(), "a"))
+    await asyncio.sleep(0)
+    shelf.volume("pv", "b", claim="data", uid="data")
+    shelf.claim("pv")
+    with pytest.raises(VolumeError, match="got a volume that node a does not reach"):
+        await work
+
+
+async def test_a_pod_is_not_bound_without_its_claim(shelf: Shelf) -> None:
+    shelf.kind("k")
+    shelf.claim()
+    work = asyncio.create_task(bind(shelf, Written(), "a", limit_s=0.05))
+    await asyncio.sleep(0)
+    shelf.remove("persistentvolumeclaims", "team/data")
+    with pytest.raises(VolumeError, match="the claim data was not bound"):
+        await work
 
 
 def test_whoever_is_concerned_is_told(shelf: Shelf) -> None:

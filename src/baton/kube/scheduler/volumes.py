@@ -3,7 +3,8 @@
 A claim that is bound ties the pod to its volume's nodes. A claim of a class that binds immediately must be bound
 first. A claim of a class that waits for its first consumer can go where a free volume fits, or where its class
 provisions; when the pod gets its node, that choice is written down (the volume's claimRef, or the claim's selected-node
-annotation), and the pod is bound once the claim is.
+annotation), and the pod is bound once the claim is. Pods of one plan may share a claim and not know of each other, and
+other schedulers choose volumes, too: whoever writes first decides, and what is written names the version it is about.
 """
 
 import asyncio
@@ -15,11 +16,17 @@ from baton.engine.objects import requirement_holds as holds
 from baton.errors import BatonError
 from baton.kube import core
 from baton.kube.client import Client, Resource
+from baton.kube.errors import ConflictError
 from baton.kube.mapping import selectors
 from baton.kube.quantities import scaled
 from baton.kube.store import Delta, Key, Store
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+"""On a claim that names its volume: the volume agrees. A claim may also name one that another claim has."""
+BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+"""On a volume: its claimRef was not set by its owner, and is taken away when the claim got another volume."""
+_NOT_FREE = ("Released", "Failed")
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 WAITS = "WaitForFirstConsumer"
 ZONES = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
@@ -43,7 +50,9 @@ class VolumeBook:
         self._volumes: Store[core.PersistentVolume] = Store()
         self._classes: Store[core.StorageClass] = Store()
         self._promised: dict[str, ClaimKey] = {}
-        """Volumes that a binding in progress has chosen, by name."""
+        """Volumes that a binding in progress has chosen, by name; other pods of the claim wait with it."""
+        self._asked: dict[ClaimKey, str] = {}
+        """The nodes for which bindings in progress have claims provisioned."""
         self._changed: set[asyncio.Event] = set()
         self._claims.subscribe(self._claim_moved)
         self._volumes.subscribe(self._volume_moved)
@@ -64,57 +73,117 @@ class VolumeBook:
             if volume.persistent_volume_claim is not None:
                 names.append(volume.persistent_volume_claim.claim_name)
             elif volume.ephemeral is not None:
-                names.append(f"{pod.metadata.name}-{volume.name}")
+                names.append(_ephemeral_claim(pod, volume))
         return [(namespace, name) for name in names]
 
     def terms(self, pod: core.Pod) -> tuple[Terms, ...]:
         """One entry per claim that restricts the pod: the nodes for which one of the terms holds."""
+        if any(self._is_anothers(pod, volume) for volume in pod.spec.volumes):
+            return (NOWHERE,)
         found = (self._claim_terms(key) for key in self.claims_of(pod))
         return tuple(terms for terms in found if terms is not None)
 
     def unbound(self, pod: core.Pod) -> list[core.Claim]:
         """Claims of the pod that wait for its node."""
-        claims = (self._claims.get(Key("/".join(key))) for key in self.claims_of(pod))
-        return [claim for claim in claims if claim is not None and not claim.spec.volume_name]
+        claims = (self._claim(key) for key in self.claims_of(pod))
+        return [claim for claim in claims if claim is not None and not _is_bound(claim)]
 
     async def bind(self, client: Client, pod: core.Pod, node: core.Node, limit_s: float) -> None:
         """Say where the pod's claims are wanted and wait until they are bound; raises when that does not happen."""
-        chosen: list[str] = []
+        promised: list[str] = []
+        asked: list[ClaimKey] = []
         try:
             for claim in self.unbound(pod):
-                volume = self._best_volume(claim, node)
-                if volume is not None:
-                    chosen.append(volume.metadata.name)
-                    self._promised[volume.metadata.name] = _key(claim)
-                    await client.patch(core.VOLUMES, volume.metadata.name, _reference(claim))
-                elif claim.metadata.annotations.get(SELECTED_NODE) != node.metadata.name:
-                    wanted = {"metadata": {"annotations": {SELECTED_NODE: node.metadata.name}}}
-                    await client.patch(core.CLAIMS, claim.metadata.name, wanted, claim.metadata.namespace)
+                key, volume = _key(claim), self._best_volume(claim, node)
+                if volume is None and key not in self._asked:
+                    asked.append(key)
+                    self._asked[key] = node.metadata.name
+                    await self._select(client, claim, node)
+                elif volume is not None and volume.metadata.name not in self._promised:
+                    promised.append(volume.metadata.name)
+                    self._promised[volume.metadata.name] = key
+                    await self._reserve(client, volume, claim)
             await self._wait_bound(pod, limit_s)
         finally:
-            for name in chosen:
-                self._promised.pop(name, None)
+            for name in promised:
+                del self._promised[name]
+            for key in asked:
+                del self._asked[key]
+        for key in self.claims_of(pod):
+            got = self._volume_of(key)
+            if got is None or not _reaches(got, node):
+                raise VolumeError(f"the claim {key[1]} got a volume that node {node.metadata.name} does not reach")
+
+    @staticmethod
+    async def _reserve(client: Client, volume: core.PersistentVolume, claim: core.Claim) -> None:
+        """The volume for the claim, unless somebody changed it meanwhile."""
+        reference = volume.spec.claim_ref
+        if reference is not None and reference.uid == claim.metadata.uid:
+            return
+        try:
+            await client.patch(core.VOLUMES, volume.metadata.name, _reference(volume, claim))
+        except ConflictError:
+            raise VolumeError(f"somebody else changed volume {volume.metadata.name}") from None
+
+    @staticmethod
+    async def _select(client: Client, claim: core.Claim, node: core.Node) -> None:
+        """The node for the claim, unless another one was chosen for it."""
+        name, selected = claim.metadata.name, claim.metadata.annotations.get(SELECTED_NODE)
+        if selected == node.metadata.name:
+            return
+        if selected:
+            raise VolumeError(f"the claim {name} is provisioned for node {selected}")
+        annotations = {SELECTED_NODE: node.metadata.name}
+        wanted = {"metadata": {"resourceVersion": claim.metadata.resource_version, "annotations": annotations}}
+        try:
+            await client.patch(core.CLAIMS, name, wanted, claim.metadata.namespace)
+        except ConflictError:
+            raise VolumeError(f"somebody else changed the claim {name}") from None
 
     async def _wait_bound(self, pod: core.Pod, limit_s: float) -> None:
+        """Until each claim has a volume, and we know it."""
+
+        def missing() -> list[str]:
+            return [key[1] for key in self.claims_of(pod) if self._volume_of(key) is None]
+
         changed = asyncio.Event()
         self._changed.add(changed)
         try:
             async with asyncio.timeout(limit_s):
-                while self.unbound(pod):
+                while missing():
                     changed.clear()
                     await changed.wait()
         except TimeoutError:
-            names = ", ".join(claim.metadata.name for claim in self.unbound(pod))
+            names = ", ".join(missing())
             raise VolumeError(f"the claim {names} was not bound within {limit_s:.0f} s") from None
         finally:
             self._changed.discard(changed)
 
+    def _claim(self, key: ClaimKey) -> core.Claim | None:
+        return self._claims.get(Key("/".join(key)))
+
+    def _volume_of(self, key: ClaimKey) -> core.PersistentVolume | None:
+        """The volume that the claim is bound to."""
+        claim = self._claim(key)
+        return self._volumes.get(Key(claim.spec.volume_name)) if claim is not None and _is_bound(claim) else None
+
+    def _is_anothers(self, pod: core.Pod, volume: core.Volume) -> bool:
+        """Whether an ephemeral volume's claim was made for another pod: one of the same name that is gone, say. Its
+        claim goes with it, and then one is made for this pod."""
+        if volume.ephemeral is None:
+            return False
+        claim = self._claim((pod.metadata.namespace, _ephemeral_claim(pod, volume)))
+        if claim is None:
+            return False
+        owner = claim.metadata.controller()
+        return owner is None or owner.uid != pod.metadata.uid
+
     def _claim_terms(self, key: ClaimKey) -> Terms | None:
-        claim = self._claims.get(Key("/".join(key)))
+        claim = self._claim(key)
         if claim is None or claim.metadata.deletion_timestamp:
             return NOWHERE
         if claim.spec.volume_name:
-            volume = self._volumes.get(Key(claim.spec.volume_name))
+            volume = self._volume_of(key)
             return NOWHERE if volume is None else _volume_terms(volume)
         kind = self._classes.get(Key(claim.spec.storage_class_name))
         if kind is None or kind.volume_binding_mode != WAITS:
@@ -137,10 +206,15 @@ class VolumeBook:
 
     def _best_volume(self, claim: core.Claim, node: core.Node) -> core.PersistentVolume | None:
         """The smallest free volume that fits the claim and is reachable from the node."""
-        reachable = [volume for volume in self._free_volumes(claim) if _reaches(volume, node)]
+        volumes = self._free_volumes(claim)
+        reachable = [volume for volume in volumes if _reaches(volume, node)]
+        elsewhere = self._asked.get(_key(claim), node.metadata.name) != node.metadata.name
+        if elsewhere or (not reachable and any(self._is_reserved(volume) for volume in volumes)):
+            raise VolumeError(f"the claim {claim.metadata.name} gets a volume that {node.metadata.name} does not reach")
         return min(reachable, key=lambda volume: (_storage(volume.spec.capacity), volume.metadata.name), default=None)
 
     def _free_volumes(self, claim: core.Claim) -> list[core.PersistentVolume]:
+        """Volumes that the claim may get; once one is reserved for it, only that."""
         key, spec = _key(claim), claim.spec
         need = _storage(spec.resources.requests)
         selector = selectors.label_selector(spec.selector) if spec.selector is not None else None
@@ -149,7 +223,7 @@ class VolumeBook:
             offer, reference = volume.spec, volume.spec.claim_ref
             if volume.metadata.deletion_timestamp or self._promised.get(volume.metadata.name, key) != key:
                 continue
-            if reference is not None and (reference.namespace, reference.name) != key:
+            if volume.status.phase in _NOT_FREE or (reference is not None and not _is_about(reference, claim)):
                 continue
             if (
                 offer.storage_class_name == spec.storage_class_name
@@ -159,7 +233,10 @@ class VolumeBook:
                 and (selector is None or selector.matches(volume.metadata.labels))
             ):
                 found.append(volume)
-        return found
+        return [volume for volume in found if self._is_reserved(volume)] or found
+
+    def _is_reserved(self, volume: core.PersistentVolume) -> bool:
+        return volume.spec.claim_ref is not None or volume.metadata.name in self._promised
 
     def _claim_moved(self, delta: Delta[core.Claim]) -> None:
         claim = delta.new or delta.old
@@ -181,6 +258,19 @@ class VolumeBook:
 
 def _key(claim: core.Claim) -> ClaimKey:
     return claim.metadata.namespace, claim.metadata.name
+
+
+def _ephemeral_claim(pod: core.Pod, volume: core.Volume) -> str:
+    return f"{pod.metadata.name}-{volume.name}"
+
+
+def _is_bound(claim: core.Claim) -> bool:
+    return bool(claim.spec.volume_name) and BIND_COMPLETED in claim.metadata.annotations
+
+
+def _is_about(reference: core.ClaimReference, claim: core.Claim) -> bool:
+    """A claim of the same name that is gone is another one: what it left on its volume is not for this one."""
+    return (reference.namespace, reference.name) == _key(claim) and reference.uid in ("", claim.metadata.uid)
 
 
 def _storage(quantities: Mapping[str, Any]) -> int:
@@ -209,9 +299,11 @@ def _reaches(volume: core.PersistentVolume, node: core.Node) -> bool:
     )
 
 
-def _reference(claim: core.Claim) -> dict[str, Any]:
+def _reference(volume: core.PersistentVolume, claim: core.Claim) -> dict[str, Any]:
     """What kube-scheduler writes on a volume; the volume controller then completes both sides."""
+    ours = {BOUND_BY_CONTROLLER: "yes"} if volume.spec.claim_ref is None else {}
     return {
+        "metadata": {"resourceVersion": volume.metadata.resource_version, "annotations": ours},
         "spec": {
             "claimRef": {
                 "apiVersion": "v1",
@@ -220,5 +312,5 @@ def _reference(claim: core.Claim) -> dict[str, Any]:
                 "name": claim.metadata.name,
                 "uid": claim.metadata.uid,
             }
-        }
+        },
     }
