@@ -55,15 +55,19 @@ class NodeLocks:
                 await asyncio.sleep(_LOOK_S)
 
     async def release(self, node: NodeName, pod: PodKey) -> None:
-        """Take the lock away if it is this pod's."""
-        try:
-            found = await self._client.get(core.NODES, node)
-            if found.metadata.annotations.get(NODE_LOCK_OWNER) == self._owner(pod):
-                await self._write(found, None, None)
-        except (NotFoundError, ConflictError):
-            pass
-        except BatonError as error:
-            _LOG.warning("the node's lock could not be released", node=node, pod=pod, reason=str(error))
+        """Take the lock away if it is this pod's, however often others change the node meanwhile."""
+        while True:
+            try:
+                found = await self._client.get(core.NODES, node)
+                if found.metadata.annotations.get(NODE_LOCK_OWNER) == self._owner(pod):
+                    await self._write(found, None, None)
+            except ConflictError:
+                continue
+            except NotFoundError:
+                pass
+            except BatonError as error:
+                _LOG.warning("the node's lock could not be released", node=node, pod=pod, reason=str(error))
+            return
 
     async def _try(self, node: NodeName, pod: PodKey) -> bool:
         found = await self._client.get(core.NODES, node)
