@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from baton.engine.events import PodChanged, PodRemoved
-from baton.engine.objects import AffinityTerm, CardId, CardRules, LabelSelector, PodKey, PodSpec
+from baton.engine.objects import AffinityTerm, Budget, CardId, CardRules, LabelSelector, PodKey, PodSpec
 from tests.engine.clusters import Cluster, JobLiteral, gang, job, node, pod, queue, running, spec, vgpu, whole
 
 CONF = """
@@ -193,13 +193,24 @@ def test_the_cheapest_node_is_chosen() -> None:
 
 @pytest.mark.parametrize("allowed", [0, 1])
 def test_disruption_budgets_hold(allowed: int) -> None:
-    from baton.engine.objects import Budget
-
     low = job("low", pods=1, what=CARD, on=["a"], priority=1, labels={"app": "web"})
     high = job("high", pods=1, what=CARD, priority=5)
     budget = Budget(namespace="team", name="b", selector=LabelSelector((("app", "web"),)), disruptions_allowed=allowed)
     outcome = Cluster(nodes=[node("a", cards=1)], jobs=[low, high], budgets=[budget], conf=CONF).run()
     assert len(outcome.evicted) == allowed
+
+
+def test_who_is_covered_by_several_budgets_is_not_evicted() -> None:
+    """The API server evicts no such pod, whatever the budgets allow; another one can make room."""
+    covered = job("covered", what=CARD, on=["a"], priority=1, labels={"app": "web"})
+    bare = job("bare", what=CARD, on=["a"], priority=2)
+    high = job("high", what=CARD, priority=9, created_s=5)
+    budgets = [
+        Budget(namespace="team", name=name, selector=LabelSelector((("app", "web"),)), disruptions_allowed=1)
+        for name in ("one", "two")
+    ]
+    cluster = Cluster(nodes=[node("a", cards=2)], jobs=[covered, bare, high], budgets=budgets, conf=CONF)
+    assert cluster.run().evicted == {"bare-0"}
 
 
 def test_a_gang_that_waits_for_a_victim_binds_none_of_its_members_yet() -> None:

@@ -1,4 +1,7 @@
-"""Pod disruption budgets hold for our evictions too: a victim is only taken while its budgets allow it."""
+"""Pod disruption budgets hold for our evictions too: a victim is only taken while its budget allows it.
+
+One that several budgets cover is never taken: the API server evicts no such pod.
+"""
 
 from collections.abc import Sequence
 
@@ -24,7 +27,7 @@ class PdbPlugin(Plugin[NoArguments]):
         return self._allowed(victims)
 
     def _allowed(self, victims: Sequence[Task]) -> list[Task]:
-        """In the order given, each victim uses up one disruption of every budget that covers it."""
+        """In the order given, each victim uses up one disruption of the budget that covers it."""
         left = self._session.disruptions_left()
         chosen = []
         for victim in victims:
@@ -32,7 +35,7 @@ class PdbPlugin(Plugin[NoArguments]):
             covering = [
                 budget for budget in self._by_namespace.get(victim.pod.namespace, ()) if budget.selector.matches(labels)
             ]
-            if all(left[budget.namespace, budget.name] > 0 for budget in covering):
+            if len(covering) <= 1 and all(left[budget.namespace, budget.name] > 0 for budget in covering):
                 for budget in covering:
                     left[budget.namespace, budget.name] -= 1
                 chosen.append(victim)

@@ -1,11 +1,12 @@
 """Carries out evictions through the Eviction API, which gives pods their grace and honours disruption budgets.
 
-An eviction that a budget refuses is not taken back at once: the engine would choose the same victim again and again. It
-counts as leaving until the pause is over.
+An eviction that is refused, by a budget or because several budgets cover the pod, is not taken back at once: the engine
+would choose the same victim again and again. It counts as leaving until the pause is over.
 """
 
 import asyncio
 from collections.abc import Iterable
+from http import HTTPStatus
 
 import structlog
 
@@ -80,8 +81,9 @@ class Evictor:
         except UnreachableError:
             raise  # the queue tries again
         except ApiError as error:
-            if error.status >= 500:
+            if error.status > HTTPStatus.INTERNAL_SERVER_ERROR:
                 raise
+            # An internal error is also the answer for a pod that several budgets cover, and that stays so.
             self._metrics.eviction(action, "failed")
             self._refused(key, error.message)
             return
