@@ -119,6 +119,7 @@ class Program:
             self._client, self._configuration.current, self._settings, self._metrics, identity=self._identity
         )
         self.scheduler = scheduler
+        self._configuration.say_again()
         try:
             await scheduler.run()
         finally:

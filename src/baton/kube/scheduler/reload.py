@@ -53,10 +53,12 @@ class LiveConfiguration:
     def __init__(self, metrics: Metrics, *, preset: str = DEFAULT_PRESET, file: Path | None = None) -> None:
         self._metrics = metrics
         self._file = file
-        self._text = ""
+        self._text: str | None = None
+        """The newest that was read; None while there is none."""
+        self._refused: tuple[ObjectReference, str] | None = None
         self.where = str(file) if file is not None else f"preset {preset}"
         self.problem = ""
-        """Why the newest text is not in force; empty when it is."""
+        """Why there is no newest text or it is not in force; empty when it is."""
         self.changed: Callable[[Configuration], None] = lambda _configuration: None
         self.tell: Tell = lambda _about, _reason, _message, _warning: None
         self.current = configured(preset)
@@ -64,7 +66,7 @@ class LiveConfiguration:
         """Of the configuration in force."""
         if file is not None:
             self.text = self._text = _read(file)
-            self.current = configured(_as_text(self._text), where=str(file))
+            self.current = configured(_as_text(self.text), where=str(file))
         self._warn(self.current)
 
     async def follow(self, client: Client, config_map: ConfigMapName | None) -> None:
@@ -81,7 +83,7 @@ class LiveConfiguration:
             try:
                 text = await asyncio.to_thread(_read, path)
             except BatonError as error:
-                self._refuse(about, str(error))
+                self._lost(about, str(error))
                 continue
             self.take(text, about)
 
@@ -89,27 +91,31 @@ class LiveConfiguration:
         store: Store[core.ConfigMap] = Store()
         self.where = f"ConfigMap {name.namespace}/{name.name}"
 
+        def about(uid: str = "") -> ObjectReference:
+            return ObjectReference(
+                kind="ConfigMap", namespace=name.namespace, name=name.name, uid=uid, api_version="v1"
+            )
+
         def moved(delta: Delta[core.ConfigMap]) -> None:
             found = delta.new
             if found is None:
+                self._lost(about(), f"{self.where} was deleted")
                 return
-            about = ObjectReference(
-                kind="ConfigMap",
-                namespace=name.namespace,
-                name=name.name,
-                uid=found.metadata.uid,
-                api_version="v1",
-            )
             text = name.text_in(found.data)
             if text is None:
                 keys = ", ".join(found.data) or "none"
-                self._refuse(about, f"{self.where} has no key {name.key or KEY}; it has {keys}")
+                self._lost(about(found.metadata.uid), f"{self.where} has no key {name.key or KEY}; it has {keys}")
             else:
-                self.take(text, about)
+                self.take(text, about(found.metadata.uid))
 
         store.subscribe(moved)
         selector = f"metadata.name={name.name}"
-        await Reflector(client, core.CONFIG_MAPS, store, namespace=name.namespace, field_selector=selector).run()
+        reflector = Reflector(client, core.CONFIG_MAPS, store, namespace=name.namespace, field_selector=selector)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(reflector.run())
+            await reflector.synced.wait()
+            if not len(store):
+                self._lost(about(), f"{self.where} does not exist")
 
     def take(self, text: str, about: ObjectReference) -> None:
         """Put a text in force, or refuse it."""
@@ -121,7 +127,7 @@ class LiveConfiguration:
         except ConfigurationError as error:
             self._refuse(about, str(error))
             return
-        self.problem = ""
+        self.problem, self._refused = "", None
         self.current, self.text = configuration, text
         self._metrics.reloaded("accepted")
         self._warn(configuration)
@@ -129,14 +135,25 @@ class LiveConfiguration:
         self.tell(about, "ConfigurationReloaded", f"{self.where} is in force", False)
         self.changed(configuration)
 
+    def say_again(self) -> None:
+        """What is wrong with the newest text: whoever begins to lead has not said it."""
+        if self._refused is not None:
+            about, message = self._refused
+            self.tell(about, "ConfigurationRefused", message, True)
+
+    def _lost(self, about: ObjectReference, problem: str) -> None:
+        """There is no text any more; the one before counts as new when it comes back."""
+        self._text = None
+        self._refuse(about, problem)
+
     def _refuse(self, about: ObjectReference, problem: str) -> None:
         if problem == self.problem:
             return
         self.problem = problem
         self._metrics.reloaded("refused")
         _LOG.error("configuration refused; the one before it stays in force", where=self.where, problem=problem)
-        message = f"refused, the configuration before it stays in force: {problem}"
-        self.tell(about, "ConfigurationRefused", message, True)
+        self._refused = about, f"refused, the configuration before it stays in force: {problem}"
+        self.say_again()
 
     @staticmethod
     def _warn(configuration: Configuration) -> None:
