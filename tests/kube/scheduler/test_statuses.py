@@ -89,6 +89,36 @@ def test_a_gang_that_still_gets_pods_is_not_told_that_some_are_missing(monkeypat
     assert look(101.5) == ["Unschedulable"]
 
 
+async def test_a_pod_whose_group_is_not_there_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baton.kube.scheduler.statuses._GROUP_PAUSE_S", 0.0)
+    client: Any = None
+    feed = Feed(client, ("volcano",), (), lambda: None)
+    heard = Heard()
+    recorder: Any = heard
+    settings = Settings(status_pause_s=0.01)
+    statuses = Statuses(client, feed, Cluster().engine, recorder, settings, Metrics())
+    statuses.in_burst = looked = Burst()
+    looked.lasts = False
+
+    def show(name: str, uid: str, **spec: Any) -> None:
+        named = {"scheduling.k8s.io/group-name": "typo"}
+        metadata = {"name": name, "namespace": "team", "uid": uid, "resourceVersion": uid, "annotations": named}
+        feed.pods.put(msgspec.convert({"metadata": metadata, "spec": {"schedulerName": "volcano", **spec}}, core.Pod))
+
+    show("a", "first")
+    show("gated", "gated", schedulingGates=[{"name": "later"}])
+    show("bound", "bound", nodeName="n")
+    work = asyncio.create_task(statuses.run())
+    async with asyncio.timeout(30):
+        for uid in ("first", "second"):
+            show("a", uid)
+            for _ in range(3):
+                await looked.asked.acquire()
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    assert heard.messages == ["its PodGroup team/typo does not exist"] * 2, "once for each pod"
+
+
 class Bystander:
     """A client that only takes the status of pods."""
 
@@ -174,13 +204,15 @@ async def test_a_nomination_that_is_over_is_taken_back(*, by_us: bool) -> None:
 
 
 class Heard:
-    """Takes events and keeps their reasons."""
+    """Takes events and keeps what they say."""
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
+        self.messages: list[str] = []
 
-    def record(self, _about: Any, reason: str, _message: str, *, warning: bool = False) -> None:
+    def record(self, _about: Any, reason: str, message: str, *, warning: bool = False) -> None:
         self.reasons.append(reason)
+        self.messages.append(message)
 
 
 def group_object(name: str) -> volcano.PodGroup:

@@ -74,6 +74,8 @@ class Feed:
         self._events: list[Event] = []
         self._specs: dict[PodKey, PodSpec] = {}
         self._held: dict[PodKey, str] = {}
+        self.without_group: dict[PodKey, None] = {}
+        """Pods that waited for a PodGroup when they were last looked at, see `waits_for_group`."""
         self._claims_moved: set[ClaimKey] = set()
         self._any_claim_moved = False
         self._told_priority: dict[GroupKey, int] = {}
@@ -187,7 +189,7 @@ class Feed:
             spec = self._specs[key] = self.words.spec(pod)
         if old is not None and key in self._held and self._held[key] != pod.metadata.uid:
             del self._held[key]
-        held = ours and not pod.spec.node_name and (key in self._held or bool(self.waits_for_group(pod)))
+        held = ours and not pod.spec.node_name and self._is_held(key, pod)
         self._events.append(happened.PodChanged(self.words.translate(pod, spec=spec, held=held)))
         if group is not None:
             if old is None or old.status.phase != pod.status.phase or old.spec.node_name != pod.spec.node_name:
@@ -197,8 +199,16 @@ class Feed:
                 self._group_again(group)
         self._wake()
 
+    def _is_held(self, key: PodKey, pod: core.Pod) -> bool:
+        if self.waits_for_group(pod):
+            self.without_group[key] = None
+            return True
+        self.without_group.pop(key, None)
+        return key in self._held
+
     def _forget(self, key: PodKey) -> None:
         self._held.pop(key, None)
+        self.without_group.pop(key, None)
         if self._specs.pop(key, None) is not None:
             self._events.append(happened.PodRemoved(key))
             self.pod_gone(key)

@@ -5,7 +5,8 @@ writes only a difference. That a group is admitted goes out at once, because the
 it lost pods, because policies answer it; the rest is gathered for a moment, and in a burst of bindings, where each
 write would cost a pod its turn, for longer: a group that was admitted, got its pods bound and runs by then is written
 once. Messages that change their numbers every second are not rewritten while their cause stays, and a gang whose pods
-are still being made is not told that some are missing.
+are still being made is not told that some are missing. A pod whose PodGroup is not there gets an event and no
+condition: no node that a cluster autoscaler could add would help it.
 """
 
 import asyncio
@@ -45,6 +46,8 @@ _BURST_NEWS = 2
 bindings would else bind fewer, one for each."""
 _SETTLED_S = 1.0
 """A gang that got no new pod for so long is told that it is not complete."""
+_GROUP_PAUSE_S = 5.0
+"""A pod is told that its PodGroup is not there when it has waited for so long."""
 _AT_ONCE = (GroupPhase.INQUEUE, GroupPhase.UNKNOWN, GroupPhase.PENDING)
 UNSCHEDULABLE, SCHEDULED = "Unschedulable", "Scheduled"
 READY_REASON = "tasks in gang are ready to be scheduled"
@@ -79,6 +82,8 @@ class Statuses:
         """Waiting pods whose status names a node, or will."""
         self._incomplete: dict[GroupKey, tuple[int, float]] = {}
         """Gangs that miss pods: how many they have, and since when it is so many."""
+        self._alone: dict[PodKey, tuple[float, bool]] = {}
+        """Pods without the PodGroup that they wait for: since when, and whether they have been told."""
         self._moved: dict[GroupKey, float] = {}
         """Groups to be written in a while, and since when they are, the earliest first."""
         self._cycle = 0
@@ -129,6 +134,7 @@ class Statuses:
         if pod is None:
             self._told_pods.pop(key, None)
             self._nominated.pop(key, None)
+            self._alone.pop(key, None)
             return
         at = pod.status.nominated_node_name
         if at and delta.old is None and not pod.spec.node_name and self._feed.words.is_ours(pod):
@@ -208,6 +214,7 @@ class Statuses:
         pause_s = self._settings.status_pause_s
         while True:
             await asyncio.sleep(pause_s / 4)
+            self._tell_alone(time.monotonic())
             burst = self.in_burst()
             due = time.monotonic() - (_BURST_PAUSE_S if burst else pause_s)
             for key, since in list(itertools.islice(self._moved.items(), _BURST_NEWS if burst else None)):
@@ -215,6 +222,19 @@ class Statuses:
                     break
                 del self._moved[key]
                 self._groups.add(key)
+
+    def _tell_alone(self, now: float) -> None:
+        """Nobody else says why a pod waits that the engine is not even asked about."""
+        waiting = self._feed.without_group
+        if not waiting and not self._alone:
+            return
+        self._alone = {key: self._alone.get(key, (now, False)) for key in waiting}
+        for key, (since, told) in self._alone.items():
+            pod = self._feed.pods.get(Key(key))
+            if told or now < since + _GROUP_PAUSE_S or pod is None or pod.spec.node_name or pod.spec.scheduling_gates:
+                continue
+            self._alone[key] = (since, True)
+            self._recorder.record(_about(pod), "FailedScheduling", self._feed.waits_for_group(pod), warning=True)
 
     async def _write_group(self, key: GroupKey) -> None:
         group = self._feed.groups.get(Key(key))
