@@ -215,6 +215,14 @@ def test_card_rules_are_read_only_where_cards_are_asked_for() -> None:
     assert plain.card_rules.models == ()
 
 
+def test_claims_of_devices_are_seen() -> None:
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+    assert [PodWords().translate(pod(spec)).spec.device_claims for spec in ({}, {"resourceClaims": claims})] == [
+        False,
+        True,
+    ]
+
+
 def test_equal_pods_share_one_spec() -> None:
     words = PodWords()
     one, other = words.translate(pod(name="a")), words.translate(pod(name="b"))

@@ -220,6 +220,8 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     images: tuple[str, ...] = ()
     card_rules: CardRules = CardRules()
     revocable_zone: str = ""
+    device_claims: bool = False
+    """Whether it asks for devices by ResourceClaims, which somebody has to allocate before it may start."""
 
 
 class PodPhase(StrEnum):

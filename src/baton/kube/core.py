@@ -126,6 +126,12 @@ class Volume(_Read, frozen=True, gc=False):
     """A claim named `<pod>-<volume>` is made for it."""
 
 
+class DeviceClaim(_Read, frozen=True, gc=False):
+    """An entry of `resourceClaims`: devices that a scheduler allocates beforehand."""
+
+    name: str = ""
+
+
 class SchedulingGate(_Read, frozen=True, gc=False):
     name: str = ""
 
@@ -144,6 +150,7 @@ class PodSpec(_Read, frozen=True, gc=False):
     topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
     volumes: tuple[Volume, ...] = ()
     scheduling_gates: tuple[SchedulingGate, ...] = ()
+    resource_claims: tuple[DeviceClaim, ...] = ()
     overhead: dict[str, Quantity] = {}
     resources: Requirements | None = None
     """Requests of the pod as a whole, beside those of its containers."""

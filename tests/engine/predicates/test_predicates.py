@@ -50,6 +50,13 @@ def test_node_affinity_operators(requirement: Requirement, wanted: set[str]) -> 
     assert set(outcome.placed.values()) == wanted
 
 
+def test_a_pod_with_device_claims_waits_and_says_why() -> None:
+    """Nobody here allocates them; a pod that is bound without them never starts, and keeps its place."""
+    outcome = Cluster(nodes=[node("a")], pods=[pod("p", spec(device_claims=True)), pod("q")]).run()
+    assert outcome.placed == {"q": "a"}
+    assert "cannot give the pod its resourceClaims" in outcome.verdicts["p"].paragraph()
+
+
 def test_node_affinity_by_name_and_volumes() -> None:
     by_name = spec(node_terms=(NodeTerm(names=("b",)),))
     by_volume = spec(volume_terms=((NodeTerm((Requirement("zone", "In", ("z2",)),)),),))

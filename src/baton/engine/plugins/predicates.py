@@ -20,6 +20,7 @@ from baton.engine.session import Session
 
 BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 _Port = tuple[str, str, int]
+_NO_CLAIMS = "cannot give the pod its resourceClaims, which only default-scheduler allocates"
 
 
 class PredicatesArguments(msgspec.Struct, frozen=True):
@@ -62,6 +63,9 @@ class PredicatesPlugin(Plugin[PredicatesArguments]):
         if arguments.volume_binding:
             for terms in spec.volume_terms:
                 yield Check("cannot reach a volume of the pod", terms_hold(terms, nodes), resolvable=False)
+        if arguments.dra and spec.device_claims:
+            # Bound without them, the pod would hold its place and never start.
+            yield Check(_NO_CLAIMS, ~nodes.true(), resolvable=False)
         if arguments.node_ports and spec.host_ports:
             yield Check("had no free host port", self._ports_free(task, nodes))
 

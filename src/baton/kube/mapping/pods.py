@@ -162,6 +162,7 @@ class PodWords:
             images=tuple(container.image for container in spec.containers),
             card_rules=rules(annotations) if self._cards.wants_cards(spec.containers) else _NO_RULES,
             revocable_zone=annotations.get(REVOCABLE_ZONE, ""),
+            device_claims=bool(spec.resource_claims),
         )
 
     def _containers(self, pod: core.Pod) -> Iterable[Container]:
