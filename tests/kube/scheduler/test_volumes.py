@@ -119,8 +119,8 @@ class Written:
         self.patches.append((name, body))
 
 
-async def bind(shelf: Shelf, client: Any, node: str, *, limit_s: float = 20.0) -> None:
-    await shelf.book.bind(client, reader(), host(node), limit_s)
+async def bind(shelf: Shelf, client: Any, node: str, *, pod: core.Pod | None = None, limit_s: float = 20.0) -> None:
+    await shelf.book.bind(client, pod or reader(), host(node), limit_s)
 
 
 @pytest.fixture
@@ -253,6 +253,28 @@ async def test_two_pods_of_one_claim_do_not_get_a_volume_each(shelf: Shelf, *, f
     shelf.volume("pv-a", "a", claim="data", uid="data")
     shelf.claim("pv-a")
     await asyncio.gather(*works)
+
+
+async def test_who_finds_its_volume_taken_goes_where_another_one_is(shelf: Shelf) -> None:
+    """Two pods of one plan with a claim each, on a node that reaches one volume: nobody makes another one there."""
+    shelf.kind("k", provisioner="kubernetes.io/no-provisioner")
+    shelf.claim()
+    shelf.claim(name="other")
+    shelf.volume("pv-a", "a")
+    shelf.volume("pv-b", "b")
+    assert shelf.terms() == (at("a", "b"),)
+    second, client = reader(persistentVolumeClaim={"claimName": "other"}), Written()
+    first = asyncio.create_task(bind(shelf, client, "a"))
+    await asyncio.sleep(0)
+    with pytest.raises(VolumeError, match="no free volume for the claim other is left that a reaches"):
+        await bind(shelf, client, "a", pod=second)
+    assert [name for name, _ in client.patches] == ["pv-a"]
+    shelf.moved.clear()
+    shelf.volume("pv-a", "a", claim="data", uid="data")
+    assert shelf.moved == [[]], "it was free: everybody looks anew"
+    assert shelf.book.terms(second) == (at("b"),)
+    shelf.claim("pv-a")
+    await first
 
 
 async def test_a_claim_is_provisioned_for_one_node(shelf: Shelf) -> None:

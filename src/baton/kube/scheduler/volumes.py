@@ -125,10 +125,12 @@ class VolumeBook:
         except ConflictError:
             raise VolumeError(f"somebody else changed volume {volume.metadata.name}") from None
 
-    @staticmethod
-    async def _select(client: Client, claim: core.Claim, node: core.Node) -> None:
-        """The node for the claim, unless another one was chosen for it."""
+    async def _select(self, client: Client, claim: core.Claim, node: core.Node) -> None:
+        """The node for the claim, unless another one was chosen for it, or nobody makes volumes for it."""
         name, selected = claim.metadata.name, claim.metadata.annotations.get(SELECTED_NODE)
+        kind = self._classes.get(Key(claim.spec.storage_class_name))
+        if kind is None or kind.provisioner == NO_PROVISIONER:
+            raise VolumeError(f"no free volume for the claim {name} is left that {node.metadata.name} reaches")
         if selected == node.metadata.name:
             return
         if selected:
@@ -245,10 +247,10 @@ class VolumeBook:
         self._tell()
 
     def _volume_moved(self, delta: Delta[core.PersistentVolume]) -> None:
-        """A volume that binds itself to a claim is that claim's matter; a free one can be anybody's."""
-        volume = delta.new or delta.old
-        reference = volume.spec.claim_ref if volume is not None else None
-        self._moved([(reference.namespace, reference.name)] if reference is not None else ())
+        """A volume that was made for a claim is that claim's matter; one that is free, or was, can be anybody's."""
+        references = [volume.spec.claim_ref for volume in (delta.old, delta.new) if volume is not None]
+        known = [(reference.namespace, reference.name) for reference in references if reference is not None]
+        self._moved(known if len(known) == len(references) else ())
         self._tell()
 
     def _tell(self) -> None:
