@@ -176,10 +176,13 @@ def test_a_groups_priority_is_its_class_and_else_that_of_its_pods(world: World) 
     world.feed.classes.put(world.made(core.PriorityClass, {"metadata": {"name": "high"}, "value": 100}))
     world.group("named", 1, priorityClassName="high")
     world.group("plain", 1)
+    world.group("low", 1)
     world.pod("p", group="plain", priority=7)
+    for name, priority in (("l1", -9), ("l2", -5)):
+        world.pod(name, group="low", priority=priority)
     world.plan()
     jobs = world.engine.state.jobs
-    assert (jobs[GroupKey("team/named")].priority, jobs[GroupKey("team/plain")].priority) == (100, 7)
+    assert [jobs[GroupKey(f"team/{name}")].priority for name in ("named", "plain", "low")] == [100, 7, -5]
 
 
 def test_a_claim_that_becomes_bound_lets_its_pod_go(world: World) -> None:

@@ -194,8 +194,9 @@ class Feed:
         if group is not None:
             if old is None or old.status.phase != pod.status.phase or old.spec.node_name != pod.spec.node_name:
                 self.groups_moved(group)
-            if pod.spec.priority > self._told_priority.get(group, 0):
-                self._told_priority[group] = pod.spec.priority
+            told = self._told_priority.get(group, 0)
+            if pod.spec.priority > told or (old is None and pod.spec.priority < 0):  # a group without pods counts as 0
+                self._told_priority[group] = max(told, pod.spec.priority)
                 self._group_again(group)
         self._wake()
 
