@@ -43,6 +43,11 @@ def test_quantities_are_whole_numbers_rounded_up(text: str | int, value: int) ->
     assert scaled(text) == value
 
 
+@pytest.mark.parametrize(("text", "value"), [("10E", 2**63 - 1), ("1e999999999", 2**63 - 1), ("-1e99", 1 - 2**63)])
+def test_what_64_bits_cannot_hold_counts_as_the_most_that_they_can(text: str, value: int) -> None:
+    assert scaled(text) == value
+
+
 def test_cpu_is_counted_in_thousandths() -> None:
     assert amounts({"memory": "1Gi", "cpu": "250m"}) == (("cpu", 250), ("memory", 1 << 30))
 

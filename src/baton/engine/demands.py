@@ -30,6 +30,10 @@ from baton.engine.resources import (
     Vector,
 )
 
+_MOST = 2**50
+"""What a pod's request counts for at most, of anything: more than a node has, thousands of times over less than what
+64 bits hold."""
+
 
 class Demand(NamedTuple):
     """One container's request for cards, with its place in the pod. `init` is None for what keeps running."""
@@ -103,8 +107,8 @@ class Needs:
         charge = dict(amounts)
         for name, amount in _card_amounts(self.cards, counted_by_name=any("/" in name for name in amounts)):
             charge[name] = max(charge.get(name, 0), amount)  # per-card amounts are requested once, for all cards
-        charged = resources.vector(charge.items())
-        self.request: Vector = resources.vector(amounts.items())
+        charged = resources.vector(charge.items(), _MOST)
+        self.request: Vector = resources.vector(amounts.items(), _MOST)
         self.charge: Vector = charged
         """What a queue is charged: the request and what it takes of the cards, by the names quotas use."""
         self.places: list[int] = [resources.position(name) for name in sorted(amounts)]

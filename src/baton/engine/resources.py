@@ -14,6 +14,9 @@ from baton.engine.objects import Amounts
 
 Vector = npt.NDArray[np.int64]
 UNLIMITED = np.int64(2**62)
+_MOST = 2**56
+"""What an amount counts for at most. Anybody may ask for a number that 64 bits cannot hold; this one is more than a
+cluster has of anything, and so little that it can be added up."""
 
 CPU, MEMORY, PODS = 0, 1, 2
 VGPU_NUMBER, VGPU_MEMORY, VGPU_CORES = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"
@@ -49,11 +52,11 @@ class ResourceNames:
     def zeros(self) -> Vector:
         return np.zeros(self.width, dtype=np.int64)
 
-    def vector(self, amounts: Amounts | Iterable[tuple[str, int]]) -> Vector:
+    def vector(self, amounts: Amounts | Iterable[tuple[str, int]], most: int = _MOST) -> Vector:
         pairs = self._positions(amounts)
         result = self.zeros()
         for place, amount in pairs:
-            result[place] += amount
+            result[place] += min(amount, most)
         return result
 
     def limits(self, amounts: Amounts) -> Vector:
@@ -61,7 +64,7 @@ class ResourceNames:
         pairs = self._positions(amounts)
         result = np.full(self.width, UNLIMITED, dtype=np.int64)
         for place, amount in pairs:
-            result[place] = amount
+            result[place] = min(amount, int(UNLIMITED))
         return result
 
     def _positions(self, amounts: Iterable[tuple[str, int]]) -> list[tuple[int, int]]:

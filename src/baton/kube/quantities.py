@@ -21,6 +21,8 @@ _SUFFIXES = {
     **{letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", start=1)},
     **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", start=1)},
 }
+_LARGEST = Decimal(2**63 - 1)
+"""Kubernetes takes what is larger for this."""
 _FORM = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)([a-zA-Z]*)")
 
 
@@ -37,10 +39,11 @@ def scaled(quantity: Quantity, factor: int = 1) -> int:
     if match is None or match[2] not in _SUFFIXES:
         raise QuantityError(f"{quantity!r} is not a quantity such as 2, 500m or 8Gi")
     try:
-        value = Decimal(match[1]) * _SUFFIXES[match[2]] * factor
+        number = max(-_LARGEST, min(_LARGEST, Decimal(match[1])))
     except InvalidOperation:
         raise QuantityError(f"{quantity!r} is not a quantity such as 2, 500m or 8Gi") from None
-    return int(value.to_integral_value(ROUND_CEILING))
+    value = max(-_LARGEST, min(_LARGEST, number * _SUFFIXES[match[2]]))
+    return int((value * factor).to_integral_value(ROUND_CEILING))
 
 
 def amount(name: str, quantity: Quantity) -> int:

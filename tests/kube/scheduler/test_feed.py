@@ -8,7 +8,7 @@ import pytest
 from baton.engine.engine import Engine
 from baton.engine.events import BindFailed, PodRemoved
 from baton.engine.jobs import Status
-from baton.engine.objects import Closeness, GroupKey, NodeTerm, PodKey
+from baton.engine.objects import Closeness, GroupKey, NodeTerm, PodKey, QueueName
 from baton.engine.presets import configured
 from baton.kube import core, volcano
 from baton.kube.client import Client
@@ -322,3 +322,29 @@ def test_sub_groups_and_rules_without_a_tier_are_translated(world: World) -> Non
     group = world.engine.state.jobs[GroupKey("team/g")].group
     assert group.closeness == Closeness(hard=False), "a rule that names no tier is a wish"
     assert group.parts[0].closeness == Closeness(hard=False, highest_tier=1)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"cpu": "9223372036854775807"},
+        {"memory": "1e30"},
+        {"example.com/x": "8E"},
+        {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "8Gi"},
+        {"volcano.sh/vgpu-number": "8E", "volcano.sh/vgpu-memory": "8E"},
+    ],
+    ids=str,
+)
+def test_who_asks_for_more_than_can_be_counted_waits_and_stops_nobody(world: World, asked: dict[str, str]) -> None:
+    """The API server takes any number; `8Gi` for what is counted in MiB is soon written."""
+    greedy = [{"name": name, "resources": {"requests": asked, "limits": asked}} for name in ("one", "two")]
+    for number in range(200):
+        world.pod(f"greedy-{number}", containers=greedy)
+    world.pod("modest")
+    assert world.plan() == {"modest"}
+    assert world.engine.explain(PodKey("team/greedy-0"), 0.0).paragraph()
+    world.feed.queues.put(world.made(volcano.Queue, {"metadata": {"name": "q"}, "spec": {"capability": asked}}))
+    world.group("g", 1, minResources=asked, queue="q")
+    world.pod("member", group="g")
+    world.plan()
+    assert min(world.engine.state.queues[QueueName("default")].requested) >= 0

@@ -33,6 +33,8 @@ ALLOCATING = "allocating"
 
 _ANONYMOUS = "#"
 _NO_RULES = CardRules()
+_MOST = 2**30
+"""What a number of cards or of MiB counts for at most: no card has that much, and the engine counts them in 32 bits."""
 _CARD_NAMES = frozenset({VGPU_NUMBER, VGPU_MEMORY, GPU_MEMORY, GPU_NUMBER})
 
 
@@ -249,7 +251,7 @@ def _wants(container: core.Container, name: str) -> bool:
 
 
 def _count(quantity: Quantity) -> int:
-    return max(0, scaled(quantity))
+    return min(_MOST, max(0, scaled(quantity)))
 
 
 def _listed(annotations: Mapping[str, str], key: str) -> tuple[str, ...]:
