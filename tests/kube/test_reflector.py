@@ -141,3 +141,50 @@ async def test_a_bookmark_moves_the_version_that_the_next_watch_goes_on_from() -
         await asyncio.wait_for(quiet.third.wait(), 60)
     assert quiet.versions[:3] == ["1", "100", "200"]
     assert quiet.lists == 1
+
+
+class Dying:
+    """Refuses a watch with an answer that breaks off, as a server does that is just ending."""
+
+    def __init__(self) -> None:
+        self.watches = 0
+        self.third = asyncio.Event()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        if not request.query.get("watch"):
+            return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
+        self.watches += 1
+        if self.watches == 3:
+            self.third.set()
+        answer = web.StreamResponse(status=503, headers={"Content-Length": "1000"})
+        await answer.prepare(request)
+        await answer.write(b"the server is")
+        assert request.transport is not None
+        request.transport.close()
+        return answer
+
+
+async def test_a_refusal_that_breaks_off_ends_no_reflector() -> None:
+    dying = Dying()
+    async with serving(dying.handle) as url, Client(Access("x", url)) as client, following(client, Store()):
+        await asyncio.wait_for(dying.third.wait(), 60)
+
+
+async def test_credentials_that_cannot_be_had_for_a_while_end_no_reflector(tmp_path: Path) -> None:
+    """The plugin fails when it is asked the second time, after the refusal."""
+    (tmp_path / "plugin").write_text(
+        f"""#!/bin/sh
+        echo called >> {tmp_path}/calls
+        case $(wc -l < {tmp_path}/calls) in 1) token=one ;; 2) exit 1 ;; *) token=two ;; esac
+        echo '{{"kind": "ExecCredential", "status": {{"token": "'$token'"}}}}'
+        """
+    )
+    (tmp_path / "plugin").chmod(0o755)
+    strict = Strict(tmp_path / "unused")
+    async with (
+        serving(strict.handle) as url,
+        Client(Access("x", url, exec_command=(str(tmp_path / "plugin"),))) as client,
+        following(client, Store()),
+    ):
+        await asyncio.wait_for(strict.accepted.wait(), 60)
+    assert (strict.lists, strict.refusals) == (1, 1)

@@ -13,6 +13,7 @@ import aiohttp
 import msgspec
 
 from baton import __version__
+from baton.errors import BatonError
 from baton.kube import errors
 from baton.kube.credentials import Credentials, in_cluster
 from baton.kube.decoding import Page, WatchEvent, decode_page, event_decoder
@@ -274,7 +275,10 @@ class Client:
         return await self._send_once(request)
 
     async def _send_once(self, request: _Request) -> aiohttp.ClientResponse:
-        headers = await self._credentials.headers()
+        try:
+            headers = await self._credentials.headers()
+        except BatonError as error:  # a plugin or a file that fails now may be there for the next request
+            raise UnreachableError(str(error)) from None
         if request.accept:
             headers["Accept"] = request.accept
         if request.data is not None and request.content_type:
@@ -292,12 +296,13 @@ class Client:
                 server_hostname=self.access.tls_server_name,
                 proxy=self.access.proxy_url,
             )
+            if response.status < 400:
+                return response
+            async with response:
+                said = await response.read()
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise UnreachableError(_no_answer(self.access.server, error)) from None
-        if response.status >= 400:
-            async with response:
-                raise errors.from_answer(response.status, await response.read(), response.headers.get("Retry-After"))
-        return response
+        raise errors.from_answer(response.status, said, response.headers.get("Retry-After"))
 
     async def _open(self) -> aiohttp.ClientSession:
         """The session is opened by the first request, so that a client can be made outside of a running loop, and anew
