@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+import structlog.testing
 
 from baton.kube.queue import WorkQueue
 
@@ -82,3 +83,11 @@ async def test_of_two_delays_the_shorter_counts() -> None:
     queue.add_after("a", 10)
     queue.add_after("a", 5)
     assert await drained(queue, Work(), 30) == [(5, "a")]
+
+
+async def test_a_key_that_fails_for_a_day_still_comes_back() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a")
+    with structlog.testing.capture_logs():
+        started = await drained(queue, Work(failures=1 << 30), 24 * 3600)
+    assert len(started) > 24 * 60

@@ -14,7 +14,15 @@ from baton.errors import BatonError
 
 _LOG = structlog.get_logger("baton.kube")
 
+_DOUBLINGS = 30
+"""No limit is farther away; what fails all day long would outgrow what a float can hold."""
+
 K = TypeVar("K", bound=Hashable)
+
+
+def doubled(first_s: float, times: int, longest_s: float) -> float:
+    """The pause after so many failures before."""
+    return min(longest_s, first_s * 2 ** min(times, _DOUBLINGS))
 
 
 class WorkQueue(Generic[K]):
@@ -75,7 +83,7 @@ class WorkQueue(Generic[K]):
                 await work(key)
             except Exception as error:  # one bad object must not stop the work on all others
                 failures = self._failures[key] = self._failures.get(key, 0) + 1
-                pause_s = min(self._longest_pause_s, self._first_pause_s * 2 ** (failures - 1))
+                pause_s = doubled(self._first_pause_s, failures - 1, self._longest_pause_s)
                 said = str(error) or type(error).__name__
                 if isinstance(error, BatonError | TimeoutError):
                     _LOG.warning("work failed", key=str(key), error=said, pause_s=pause_s)

@@ -17,6 +17,7 @@ import structlog
 
 from baton.kube.client import Client, Resource
 from baton.kube.errors import ApiError, GoneError, NotFoundError, ThrottledError, UnreachableError
+from baton.kube.queue import doubled
 from baton.kube.store import Store, key_of
 
 _LOG = structlog.get_logger("baton.kube")
@@ -148,5 +149,5 @@ class Reflector(Generic[K]):
     def _pause_s(self, error: Exception) -> float:
         if isinstance(error, ThrottledError) and error.retry_after_s is not None:
             return error.retry_after_s * random.uniform(1.0, 1.2)
-        ceiling = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self._failures, 10))
+        ceiling = doubled(_FIRST_PAUSE_S, self._failures, _LONGEST_PAUSE_S)
         return random.uniform(ceiling / 2, ceiling)

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import structlog.testing
 from aiohttp import web
 
 from baton.engine.events import BindFailed, Event
@@ -201,3 +202,12 @@ async def test_many_bindings_in_a_short_time_are_a_burst(bench: Bench, monkeypat
     assert bench.binder.in_burst()
     monkeypatch.setattr(binder, "_BURST_S", 0.0)
     assert not bench.binder.in_burst()
+
+
+async def test_a_pod_whose_bind_is_refused_for_a_day_is_still_tried(bench: Bench) -> None:
+    bench.pod("a")
+    with structlog.testing.capture_logs():
+        for _ in range(1100):
+            bench.server.script = [422]
+            assert await bench.bind("a") == [BindFailed(PodKey("team/a"))]
+    assert await bench.bind("a") == []

@@ -27,6 +27,7 @@ from baton.kube.errors import ApiError, ConflictError, ForbiddenError, NotFoundE
 from baton.kube.mapping.cards import binding_annotations
 from baton.kube.numerals import whole_number
 from baton.kube.objects import ObjectReference
+from baton.kube.queue import doubled
 from baton.kube.recorder import Recorder
 from baton.kube.scheduler.feed import Feed
 from baton.kube.scheduler.metrics import Metrics
@@ -291,7 +292,7 @@ class Binder:
         failures = self._failures[bind.key] = self._failures.get(bind.key, 0) + 1
         pause_s = self._settings.retry_longest_s
         if problem != _NAMESPACE_ENDS:
-            pause_s = min(pause_s, self._settings.retry_first_s * 2**failures) * random.uniform(0.8, 1.2)
+            pause_s = doubled(self._settings.retry_first_s, failures, pause_s) * random.uniform(0.8, 1.2)
             _LOG.warning("bind failed", pod=bind.key, node=bind.node, reason=problem, pause_s=round(pause_s, 2))
             message = f"binding to {bind.node} failed: {problem}"
             self._recorder.record(_about(bind), "FailedScheduling", message, warning=True)
