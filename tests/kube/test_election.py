@@ -1,12 +1,14 @@
 """The election where the moment counts: what a real API server shows only now and then."""
 
 import asyncio
-from collections.abc import Callable
+import types
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from baton.kube.election import Election
+from baton.kube.errors import ConflictError
 from baton.kube.objects import Lease, LeaseSpec, Metadata
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
@@ -51,3 +53,79 @@ async def test_a_leader_that_is_stopped_in_the_moment_of_a_renewal_gives_the_lea
     _, still_running = await asyncio.wait({task}, timeout=30)
     assert not still_running
     assert server.written == ["me", "me", ""]
+
+
+class Registry:
+    """An API server with one lease that two candidates want; one of them may get a late answer, and none afterwards."""
+
+    def __init__(self) -> None:
+        self.lease = Lease(metadata=Metadata(name="test", resource_version="0"), spec=LeaseSpec())
+        self.late_s = 0.0
+        self.dead = False
+
+    async def get(self, *_: Any) -> Lease:
+        return self.lease
+
+    async def replace(self, _: Any, name: str, body: dict[str, Any], __: str) -> Lease:
+        version, spec = body["metadata"]["resourceVersion"], body["spec"]
+        if spec["holderIdentity"] == "slow" and self.dead:
+            await asyncio.Event().wait()
+        if version != self.lease.metadata.resource_version:
+            raise ConflictError(409, "Conflict", "changed meanwhile")
+        self.lease = Lease(
+            metadata=Metadata(name=name, resource_version=str(int(version) + 1)),
+            spec=LeaseSpec(holder_identity=spec["holderIdentity"], lease_duration_seconds=spec["leaseDurationSeconds"]),
+        )
+        written = self.lease
+        if spec["holderIdentity"] == "slow" and self.late_s:
+            await asyncio.sleep(self.late_s)
+            self.dead = True
+        return written
+
+
+@pytest.mark.parametrize(("late_s", "leads_already"), [(7.9, True), (14.0, False)])
+async def test_a_renewal_counts_from_when_it_was_sent(
+    monkeypatch: pytest.MonkeyPatch, late_s: float, leads_already: bool
+) -> None:
+    """The others count from when they could see it, and would start while the leader waits for its late answer."""
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr("baton.kube.election.time", types.SimpleNamespace(monotonic=loop.time))
+    server: Any = Registry()
+    leading: list[str] = []
+    most: list[int] = []
+
+    def lead(name: str) -> Callable[[], Awaitable[None]]:
+        async def work() -> None:
+            leading.append(name)
+            most.append(len(leading))
+            try:
+                await asyncio.Event().wait()
+            finally:
+                leading.remove(name)
+
+        return work
+
+    if not leads_already:
+        server.late_s = late_s
+    tasks = [asyncio.create_task(Election(server, "test", "default", "slow").run(lead("slow")))]
+    await asyncio.sleep(1)
+    tasks.append(asyncio.create_task(Election(server, "test", "default", "quick").run(lead("quick"))))
+    await asyncio.sleep(20)
+    server.late_s = server.late_s or late_s
+    await asyncio.sleep(60)
+    assert leading == ["quick"]
+    assert max(most) == 1
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_leader_that_finds_the_lease_in_other_hands_stops_at_its_next_look() -> None:
+    server: Any = Registry()
+    task = asyncio.create_task(Election(server, "test", "default", "me", retry_s=2.0).run(lead))
+    await asyncio.sleep(3)
+    server.lease = Lease(
+        metadata=Metadata(name="test", resource_version="100"), spec=LeaseSpec(holder_identity="other")
+    )
+    await asyncio.wait({task}, timeout=2)
+    assert task.done()

@@ -3,7 +3,8 @@
 One replica holds the lease and renews it; the others look now and then and take it when it has not been renewed for
 its duration. Clocks of different machines are never compared: a candidate measures, on its own monotonic clock, how
 long the record has not changed. A leader that cannot renew in `renew_deadline_s` stops leading *before* anybody else
-may start, because the deadline is shorter than the duration.
+may start, because the deadline is shorter than the duration. Both count from when a renewal was sent, which no
+candidate can have seen earlier: its answer may be late.
 """
 
 import asyncio
@@ -47,12 +48,16 @@ class Election:
         self._renew_deadline_s = renew_deadline_s
         self._retry_s = retry_s
         self._seen: tuple[str, float] = ("", 0.0)
+        self._held: Lease | None = None
+        """The lease as our last write left it; None when it must be read first."""
+        self._sent_at = 0.0
+        """When the last write that succeeded was sent."""
         self.leader: str = ""
         """Who leads, as far as we know."""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Wait for the lease, then run `lead` while it is ours; returns when `lead` returns or the lease is lost."""
-        while not await self._try_acquire():  # noqa: ASYNC110  # the server holds the state; there is no event
+        while not await self._try_acquire() or self._left_s() <= 0:  # noqa: ASYNC110  # there is no event: the server holds the state
             await asyncio.sleep(self._retry_s * random.uniform(0.8, 1.2))
         _LOG.info("leading", lease=self._name, identity=self.identity)
         work = asyncio.ensure_future(lead())
@@ -74,19 +79,19 @@ class Election:
 
     async def _keep(self) -> None:
         """Renew until it has failed for the whole deadline."""
-        renewed_at = time.monotonic()
         while True:
             await asyncio.sleep(self._retry_s)
-            left_s = self._renew_deadline_s - (time.monotonic() - renewed_at)
             try:
-                async with asyncio.timeout(max(0.0, left_s)):
+                async with asyncio.timeout(max(0.0, self._left_s())):
                     kept = await self._try_acquire()
             except TimeoutError:
                 return
-            if kept:
-                renewed_at = time.monotonic()
-            elif self.leader not in ("", self.identity):
+            if not kept and self.leader not in ("", self.identity):
                 return
+
+    def _left_s(self) -> float:
+        """How long we may lead without another renewal."""
+        return self._sent_at + self._renew_deadline_s - time.monotonic()
 
     async def _try_acquire(self) -> bool:
         """Make the lease ours, or keep it so; False when it is somebody else's or cannot be reached."""
@@ -97,12 +102,13 @@ class Election:
             return False
 
     async def _acquire(self) -> bool:
+        held, self._held = self._held, None
         try:
-            lease = await self._client.get(LEASES, self._name, self._namespace)
+            lease = held or await self._client.get(LEASES, self._name, self._namespace)
         except NotFoundError:
             body = {"metadata": {"name": self._name}, "spec": self._spec(None)}
-            lease = await self._client.create(LEASES, body, self._namespace)
-            self.leader = self.identity
+            sent_at = time.monotonic()
+            self._hold(await self._client.create(LEASES, body, self._namespace), sent_at)
             return True
         holder = lease.spec.holder_identity or ""
         if lease.metadata.resource_version != self._seen[0]:
@@ -115,12 +121,15 @@ class Election:
             "metadata": {"name": self._name, "resourceVersion": lease.metadata.resource_version},
             "spec": self._spec(lease),
         }
+        sent_at = time.monotonic()
         try:
-            await self._client.replace(LEASES, self._name, body, self._namespace)
+            self._hold(await self._client.replace(LEASES, self._name, body, self._namespace), sent_at)
         except ConflictError:
-            return False
-        self.leader = self.identity
+            return held is not None and await self._acquire()
         return True
+
+    def _hold(self, lease: Lease, sent_at: float) -> None:
+        self._held, self._sent_at, self.leader = lease, sent_at, self.identity
 
     async def _release(self) -> None:
         """Give the lease up, so that the next leader need not wait for it to run out."""
