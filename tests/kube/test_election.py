@@ -14,7 +14,17 @@ from baton.kube.objects import Lease, LeaseSpec, Metadata
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 
 
-class LeaseKeeper:
+class FakeClient:
+    """As much of a client as an election needs, but for the requests."""
+
+    def apart(self) -> "FakeClient":
+        return self
+
+    async def close(self) -> None:
+        pass
+
+
+class LeaseKeeper(FakeClient):
     """An API server with one lease; `stop` is called in the moment when a renewal has succeeded."""
 
     def __init__(self) -> None:
@@ -55,7 +65,7 @@ async def test_a_leader_that_is_stopped_in_the_moment_of_a_renewal_gives_the_lea
     assert server.written == ["me", "me", ""]
 
 
-class Registry:
+class Registry(FakeClient):
     """An API server with one lease that two candidates want; one of them may get a late answer, and none afterwards."""
 
     def __init__(self) -> None:

@@ -94,6 +94,11 @@ class Client:
         """Inside a pod by its service account, elsewhere by the kubeconfig."""
         return cls(in_cluster() or load(), **settings)
 
+    def apart(self) -> "Client":
+        """Another client of the same server, with connections and no rate of its own: for what must not stand in line
+        behind everything else."""
+        return Client(self.access, timeout_s=self._timeout_s, connections=2, user_agent=self._agent)
+
     async def __aenter__(self) -> "Client":
         return self
 

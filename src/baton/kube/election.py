@@ -40,7 +40,7 @@ class Election:
     ) -> None:
         if not retry_s < renew_deadline_s < duration_s:
             raise ValueError("an election needs retry_s < renew_deadline_s < duration_s")
-        self._client = client
+        self._client = client.apart()  # a leader under load must not lose its lease to its own requests
         self._name = name
         self._namespace = namespace
         self.identity = identity
@@ -57,6 +57,12 @@ class Election:
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Wait for the lease, then run `lead` while it is ours; returns when `lead` returns or the lease is lost."""
+        try:
+            await self._run(lead)
+        finally:
+            await self._client.close()
+
+    async def _run(self, lead: Callable[[], Awaitable[None]]) -> None:
         while not await self._try_acquire() or self._left_s() <= 0:  # noqa: ASYNC110  # there is no event: the server holds the state
             await asyncio.sleep(self._retry_s * random.uniform(0.8, 1.2))
         _LOG.info("leading", lease=self._name, identity=self.identity)
