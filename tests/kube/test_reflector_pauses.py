@@ -9,7 +9,7 @@ import pytest
 
 from baton.kube.core import NODES
 from baton.kube.decoding import Page
-from baton.kube.errors import ApiError, ThrottledError, UnreachableError
+from baton.kube.errors import ApiError, GoneError, ThrottledError, UnreachableError
 from baton.kube.reflector import Reflector
 from baton.kube.store import Store
 
@@ -60,3 +60,10 @@ async def test_a_watch_that_ends_as_soon_as_it_began_is_a_failure_too() -> None:
 async def test_a_server_that_names_a_time_is_obeyed() -> None:
     waited = await pauses(Server([ThrottledError(429, "TooManyRequests", "busy", retry_after_s=7.0)]), 10)
     assert 7.0 <= waited[0] <= 8.41
+
+
+async def test_a_server_that_forgets_every_version_at_once_is_not_asked_for_list_after_list() -> None:
+    gone = GoneError(410, "Expired", "too old resource version")
+    waited = await pauses(Server([gone] * 100_000), 60)
+    assert waited[0] == 0
+    assert len(waited) < 20

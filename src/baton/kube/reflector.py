@@ -2,9 +2,10 @@
 
 A list is paged. A watch goes on from the list's version; bookmarks move the version forward in quiet times, so that a
 cut connection is taken up where it was. 410 (the server has forgotten our version) means a new list; anything else that
-goes wrong, also a watch that ends as soon as it began, means a pause that grows with each failure in a row and is
-spread by jitter, so that a thousand clients of a restarted server do not come back in one instant. The store is never
-emptied on an error: old knowledge, whose age `heard_at` tells, is better than none.
+goes wrong, also a watch that ends as soon as it began, and a version that is forgotten as soon as it was listed, means
+a pause that grows with each failure in a row and is spread by jitter, so that a thousand clients of a restarted server
+do not come back in one instant. The store is never emptied on an error: old knowledge, whose age `heard_at` tells, is
+better than none.
 """
 
 import asyncio
@@ -63,6 +64,8 @@ class Reflector(Generic[K]):
         self._optional = optional
         self._version = ""
         self._failures = 0
+        self._forgotten = False
+        """Whether the server has told nothing since it had last forgotten our version."""
 
     @property
     def version(self) -> str:
@@ -77,8 +80,11 @@ class Reflector(Generic[K]):
                     await self._list()
                 await self._watch()
                 self._failures = 0
-            except GoneError:
+            except GoneError as error:
                 self._version = ""
+                if self._forgotten:
+                    await self._interrupted(error)
+                self._forgotten = True
             except NotFoundError as error:
                 if not self._optional:
                     await self._interrupted(error)
@@ -132,6 +138,7 @@ class Reflector(Generic[K]):
             told = True
             self._heard()
             self._failures = 0
+            self._forgotten = False
             for event in batch:
                 self._version = event.resource_version
                 if event.object is None:
