@@ -90,7 +90,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 async def serving(handler: Handler) -> AsyncIterator[str]:
     application = web.Application()
     application.router.add_get("/api/v1/things", handler)
-    runner = web.AppRunner(application)
+    runner = web.AppRunner(application, shutdown_timeout=0, handler_cancellation=True)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
@@ -188,3 +188,33 @@ async def test_credentials_that_cannot_be_had_for_a_while_end_no_reflector(tmp_p
     ):
         await asyncio.wait_for(strict.accepted.wait(), 60)
     assert (strict.lists, strict.refusals) == (1, 1)
+
+
+class SetBack:
+    """A server that was restored from a backup: it knows nothing of our version and says nothing until it comes."""
+
+    def __init__(self) -> None:
+        self.lists = 0
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        if not request.query.get("watch"):
+            self.lists += 1
+            version, name = ("1000", "lost") if self.lists == 1 else ("500", "kept")
+            items = [{"metadata": {"name": name, "uid": name, "resourceVersion": version}}]
+            return web.json_response({"metadata": {"resourceVersion": version}, "items": items})
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        await asyncio.Event().wait()
+        return answer
+
+
+async def test_a_server_that_says_nothing_time_after_time_is_asked_for_a_list() -> None:
+    store: Store[Thing] = Store()
+    kept = asyncio.Event()
+    store.subscribe(lambda delta: kept.set() if delta.key == "kept" else None)
+    async with serving(SetBack().handle) as url, Client(Access("x", url)) as client:
+        task = asyncio.create_task(Reflector(client, THINGS, store, silence_s=0.1).run())
+        await asyncio.wait_for(kept.wait(), 30)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert [item.metadata.name for item in store] == ["kept"]

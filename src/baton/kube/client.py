@@ -17,7 +17,7 @@ from baton.errors import BatonError
 from baton.kube import errors
 from baton.kube.credentials import Credentials, in_cluster
 from baton.kube.decoding import Page, WatchEvent, decode_page, event_decoder
-from baton.kube.errors import UnauthorizedError, UnreachableError
+from baton.kube.errors import SilentError, UnauthorizedError, UnreachableError
 from baton.kube.kubeconfig import Access, load
 from baton.kube.rate import RateLimit
 from baton.kube.sockets import Sockets
@@ -215,8 +215,8 @@ class Client:
         """Events after `resource_version`, bookmarks included, until the server ends the stream.
 
         Events that arrived together come together: a wake-up of the loop for each would cost more than to decode it.
-        The server sends a bookmark about every minute; `silence_s` without a byte means that the connection is
-        dead without knowing it, and ends in an UnreachableError like any other cut.
+        The server sends a bookmark about every minute; `silence_s` without a byte end in a SilentError, which is an
+        UnreachableError like any other cut.
         """
         parameters = {
             "watch": "true",
@@ -237,7 +237,9 @@ class Client:
                     raise UnreachableError(f"the watch of {resource.plural} sent an event of more than 16 MiB")
                 if lines:
                     yield [decode(line) for line in lines if line]
-        except (aiohttp.ClientError, TimeoutError, ConnectionError, ValueError) as error:
+        except TimeoutError:
+            raise SilentError(f"the watch of {resource.plural} said nothing for {silence_s:g} s") from None
+        except (aiohttp.ClientError, ConnectionError, ValueError) as error:
             if isinstance(error, msgspec.DecodeError):
                 raise
             raise UnreachableError(f"the watch of {resource.plural} was cut: {error or type(error).__name__}") from None

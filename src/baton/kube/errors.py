@@ -9,6 +9,7 @@ ApiError                 any answer that is not a success; `status`, `reason`, `
 ├── InvalidError         422: the object is refused, by validation or by a webhook
 └── ThrottledError       429 or 503 with Retry-After: later
 UnreachableError         no answer at all: connection refused, cut, timed out
+└── SilentError          a watch was opened, and nothing came for longer than servers are silent
 """
 
 from http import HTTPStatus
@@ -64,6 +65,10 @@ class ThrottledError(ApiError):
 
 class UnreachableError(UnavailableError):
     """No answer: the request may or may not have been carried out."""
+
+
+class SilentError(UnreachableError):
+    """The connection is dead without knowing it, or the server waits for a version that it has not come to."""
 
 
 class _Status(msgspec.Struct):

@@ -22,7 +22,7 @@ K = TypeVar("K", bound=Hashable)
 
 def doubled(first_s: float, times: int, longest_s: float) -> float:
     """The pause after so many failures before."""
-    return min(longest_s, first_s * 2 ** min(times, _DOUBLINGS))
+    return min(longest_s, first_s * 2.0 ** min(times, _DOUBLINGS))
 
 
 class WorkQueue(Generic[K]):

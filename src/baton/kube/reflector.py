@@ -4,8 +4,11 @@ A list is paged. A watch goes on from the list's version; bookmarks move the ver
 cut connection is taken up where it was. 410 (the server has forgotten our version) means a new list; anything else that
 goes wrong, also a watch that ends as soon as it began, and a version that is forgotten as soon as it was listed, means
 a pause that grows with each failure in a row and is spread by jitter, so that a thousand clients of a restarted server
-do not come back in one instant. The store is never emptied on an error: old knowledge, whose age `heard_at` tells, is
-better than none.
+do not come back in one instant.
+
+One silent watch was a dead connection; after two in a row everything is listed anew, because a server that was restored
+from a backup waits without a word for our version to come. The store is never emptied on an error: old knowledge, whose
+age `heard_at` tells, is better than none.
 """
 
 import asyncio
@@ -17,7 +20,7 @@ import msgspec
 import structlog
 
 from baton.kube.client import Client, Resource
-from baton.kube.errors import ApiError, GoneError, NotFoundError, ThrottledError, UnreachableError
+from baton.kube.errors import ApiError, GoneError, NotFoundError, SilentError, ThrottledError, UnreachableError
 from baton.kube.queue import doubled
 from baton.kube.store import Store, key_of
 
@@ -66,6 +69,8 @@ class Reflector(Generic[K]):
         self._failures = 0
         self._forgotten = False
         """Whether the server has told nothing since it had last forgotten our version."""
+        self._silent = False
+        """Whether the last watch told nothing in the time in which a server tells how far it is."""
 
     @property
     def version(self) -> str:
@@ -93,6 +98,11 @@ class Reflector(Generic[K]):
                 self._version = ""
                 self.synced.set()
                 await asyncio.sleep(_ABSENT_PAUSE_S)
+            except SilentError as error:
+                if self._silent:
+                    self._version = ""
+                self._silent = True
+                await self._interrupted(error)
             except (ApiError, UnreachableError, msgspec.DecodeError) as error:
                 await self._interrupted(error)
 
@@ -138,7 +148,7 @@ class Reflector(Generic[K]):
             told = True
             self._heard()
             self._failures = 0
-            self._forgotten = False
+            self._forgotten = self._silent = False
             for event in batch:
                 self._version = event.resource_version
                 if event.object is None:
