@@ -5,7 +5,8 @@ has a deadline, counts against an explicit rate (`qps`, `burst`), and ends in a 
 Retrying is the caller's decision, with one exception: a 401 is tried once more when the credentials can be renewed.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+import contextlib
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -116,7 +117,7 @@ class Client:
         await self._sockets.end()
 
     async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
-        return msgspec.json.decode(await self.request("GET", resource.path(namespace, name)), type=resource.kind)
+        return self._object(await self.request("GET", resource.path(namespace, name)), resource)
 
     async def list_page(
         self,
@@ -138,7 +139,8 @@ class Client:
             "resourceVersion": "" if continue_token else resource_version,
         }
         body = await self.request("GET", resource.path(namespace), parameters=parameters)
-        return decode_page(body, resource.kind)
+        with self._expecting("list"):
+            return decode_page(body, resource.kind)
 
     async def list_all(self, resource: Resource[T], namespace: str | None = None, **selectors: str) -> list[T]:
         """Every object, page by page."""
@@ -151,7 +153,7 @@ class Client:
 
     async def create(self, resource: Resource[T], body: Any, namespace: str | None = None) -> T:
         answer = await self.request("POST", resource.path(namespace), body=body)
-        return msgspec.json.decode(answer, type=resource.kind)
+        return self._object(answer, resource)
 
     async def patch(
         self,
@@ -175,7 +177,7 @@ class Client:
             content_type=content_type,
             patient=patient,
         )
-        return msgspec.json.decode(answer, type=resource.kind)
+        return self._object(answer, resource)
 
     async def replace(
         self,
@@ -188,7 +190,7 @@ class Client:
         patient: bool = False,
     ) -> T:
         answer = await self.request("PUT", resource.path(namespace, name, subresource), body=body, patient=patient)
-        return msgspec.json.decode(answer, type=resource.kind)
+        return self._object(answer, resource)
 
     async def delete(
         self,
@@ -271,6 +273,19 @@ class Client:
                 return await response.read()
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             raise UnreachableError(_no_answer(self.access.server, error)) from None
+
+    def _object(self, answer: bytes, resource: Resource[T]) -> T:
+        with self._expecting(resource.kind.__name__):
+            return msgspec.json.decode(answer, type=resource.kind)
+
+    @contextlib.contextmanager
+    def _expecting(self, what: str) -> Iterator[None]:
+        """What is said with success and is something else comes from a proxy: the server has not answered."""
+        try:
+            yield
+        except msgspec.DecodeError as error:
+            said = f"what came is no {what}: {error}"
+            raise UnreachableError(f"the API server {self.access.server} does not answer: {said}") from None
 
     async def _send(self, request: _Request) -> aiohttp.ClientResponse:
         """The answer, its body not read yet; credentials that are refused are renewed once."""

@@ -1,0 +1,42 @@
+"""What a client makes of answers that no API server gives: from what stands between it and us."""
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from aiohttp import web
+
+from baton.kube.client import Client
+from baton.kube.core import CONFIG_MAPS
+from baton.kube.errors import UnreachableError
+from baton.kube.kubeconfig import Access
+
+
+@contextlib.asynccontextmanager
+async def answering(handle: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[str]:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield "http://{}:{}".format(*runner.addresses[0][:2])
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize("body", ["<html>please log in</html>", "", "[]"])
+async def test_a_success_that_is_no_object_is_no_answer(body: str) -> None:
+    """A proxy between us and the cluster may say so of its own page."""
+
+    async def page(_request: web.Request) -> web.StreamResponse:
+        return web.Response(text=body, content_type="text/html")
+
+    async with answering(page) as server, Client(Access("x", server)) as client:
+        for request in (
+            client.get(CONFIG_MAPS, "m", "n"),
+            client.create(CONFIG_MAPS, {}, "n"),
+            client.patch(CONFIG_MAPS, "m", {}, "n"),
+            client.replace(CONFIG_MAPS, "m", {}, "n"),
+            client.list_page(CONFIG_MAPS, "n"),
+        ):
+            with pytest.raises(UnreachableError, match=f"{server} does not answer: what came is no"):
+                await request
