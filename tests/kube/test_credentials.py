@@ -1,8 +1,10 @@
 """Tokens and certificates: from a file that is rotated, from a plugin that is asked anew, and one sentence when there
 is none."""
 
+import asyncio
 import datetime
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,10 @@ def credential(**status: Any) -> str:
     return f"echo '{json.dumps({'kind': 'ExecCredential', 'status': status})}'"
 
 
+def alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
 def calls(folder: Path) -> int:
     return len((folder / "calls").read_text().splitlines())
 
@@ -43,8 +49,7 @@ async def test_a_token_that_does_not_expire_is_asked_for_once(tmp_path: Path) ->
 
 async def test_a_refused_token_is_asked_for_again(tmp_path: Path) -> None:
     credentials = Credentials(plugin(tmp_path, credential(token="t")))
-    await credentials.headers()
-    assert credentials.refused()
+    assert credentials.refused(await credentials.headers())
     await credentials.headers()
     assert calls(tmp_path) == 2
 
@@ -102,14 +107,16 @@ async def test_a_plugin_that_is_not_there() -> None:
 async def test_a_token_file_is_read_again_when_refused(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("one\n")
     credentials = Credentials(Access("x", "https://x", token_file=tmp_path / "token"))
-    assert (await credentials.headers())["Authorization"] == "Bearer one"
+    first = await credentials.headers()
+    assert first["Authorization"] == "Bearer one"
     (tmp_path / "token").write_text("two\n")
-    assert credentials.refused()
+    assert credentials.refused(first)
     assert (await credentials.headers())["Authorization"] == "Bearer two"
 
 
 async def test_a_fixed_token_cannot_be_renewed() -> None:
-    assert not Credentials(Access("x", "https://x", token="t")).refused()
+    credentials = Credentials(Access("x", "https://x", token="t"))
+    assert not credentials.refused(await credentials.headers())
 
 
 def test_inside_a_pod_the_service_account_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,3 +129,24 @@ def test_inside_a_pod_the_service_account_is_used(tmp_path: Path, monkeypatch: p
     assert (access.server, access.namespace, access.token_file) == ("https://[fd00::1]:443", "ml", tmp_path / "token")
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
     assert in_cluster(tmp_path) is None
+
+
+async def test_a_plugin_that_is_not_waited_for_any_more_is_ended(tmp_path: Path) -> None:
+    """A request that is given up must not leave one behind each time."""
+    os.mkfifo(tmp_path / "started")
+    access = plugin(tmp_path, f"echo $$ > {tmp_path}/started\nexec sleep 600")
+    asked = asyncio.create_task(Credentials(access).headers())
+    pid = int(await asyncio.to_thread((tmp_path / "started").read_text))
+    asked.cancel()
+    async with asyncio.timeout(60):
+        while alive(pid):  # noqa: ASYNC110  # there is no event: another process ends when it ends
+            await asyncio.sleep(0.01)
+
+
+async def test_requests_that_are_refused_together_ask_for_one_new_token(tmp_path: Path) -> None:
+    credentials = Credentials(plugin(tmp_path, credential(token="t")))
+    first = await credentials.headers()
+    for _ in range(3):
+        assert credentials.refused(first)
+        await credentials.headers()
+    assert calls(tmp_path) == 2

@@ -289,18 +289,22 @@ class Client:
 
     async def _send(self, request: _Request) -> aiohttp.ClientResponse:
         """The answer, its body not read yet; credentials that are refused are renewed once."""
+        credentials = await self._authorized()
         try:
-            return await self._send_once(request)
+            return await self._send_once(request, credentials)
         except UnauthorizedError:
-            if not self._credentials.refused():
+            if not self._credentials.refused(credentials):
                 raise
-        return await self._send_once(request)
+        return await self._send_once(request, await self._authorized())
 
-    async def _send_once(self, request: _Request) -> aiohttp.ClientResponse:
+    async def _authorized(self) -> Mapping[str, str]:
         try:
-            headers = await self._credentials.headers()
+            return await self._credentials.headers()
         except BatonError as error:  # a plugin or a file that fails now may be there for the next request
             raise UnreachableError(str(error)) from None
+
+    async def _send_once(self, request: _Request, credentials: Mapping[str, str]) -> aiohttp.ClientResponse:
+        headers = dict(credentials)
         if request.accept:
             headers["Accept"] = request.accept
         if request.data is not None and request.content_type:

@@ -9,6 +9,7 @@ import asyncio
 import datetime
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -37,11 +38,12 @@ class _ExecCredential(msgspec.Struct):
 
 
 class Credentials:
-    """Gives the Authorization header for the next request; `refused()` after a 401 makes it ask anew."""
+    """Gives the Authorization header for the next request; `refused()` after a 401 makes it ask anew, once for all
+    requests that were sent with the same."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        self._token = access.token
+        self._headers = _bearer(access.token)
         self.pair: tuple[bytes, bytes] | None = None
         """The client certificate and key that a plugin gave."""
         self._good_until = 0.0
@@ -52,23 +54,24 @@ class Credentials:
             async with self._asking:
                 if time.monotonic() >= self._good_until:
                     await self._renew()
-        return {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        return self._headers
 
-    def refused(self) -> bool:
-        """Forget the token; True when another one can be had."""
-        self._good_until = 0.0
+    def refused(self, headers: Mapping[str, str]) -> bool:
+        """Forget what a request was sent with, if that was not done for another; True when there may be better."""
+        if headers is self._headers:
+            self._good_until = 0.0
         return self._access.token_file is not None or bool(self._access.exec_command)
 
     async def _renew(self) -> None:
         if self._access.token_file is not None:
             try:
-                self._token = self._access.token_file.read_text().strip()
+                self._headers = _bearer(self._access.token_file.read_text().strip())
             except OSError as error:
                 raise UnavailableError(f"the token file {self._access.token_file}: {error.strerror}") from None
             self._good_until = time.monotonic() + _FILE_TTL_S
             return
         status = await _ask_plugin(self._access)
-        self._token = status.token
+        self._headers = _bearer(status.token)
         if status.client_certificate and status.client_key:
             self.pair = status.client_certificate.encode(), status.client_key.encode()
         elif not status.token:
@@ -81,6 +84,10 @@ class Credentials:
             until = _moment(status.expiration_timestamp, self._access.exec_command[0])
             left_s = (until - datetime.datetime.now(datetime.UTC)).total_seconds()
             self._good_until = time.monotonic() + max(1.0, left_s - _EXPIRY_MARGIN_S)
+
+
+def _bearer(token: str | None) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def _moment(text: str, plugin: str) -> datetime.datetime:
@@ -122,11 +129,13 @@ async def _ask_plugin(access: Access) -> _ExecStatus:
         async with asyncio.timeout(_EXEC_TIMEOUT_S):
             answer, complaint = await process.communicate()
     except TimeoutError:
-        process.kill()
-        await process.wait()
         raise UnavailableError(
             f"the credential plugin {command[0]} did not answer in {_EXEC_TIMEOUT_S:.0f} s"
         ) from None
+    finally:
+        # Not waited for: what it has started itself may keep its pipes open.
+        if process.returncode is None:
+            process.kill()
     if process.returncode != 0:
         last = complaint.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
         raise UnavailableError(f"the credential plugin {command[0]} ended with {process.returncode}: {last[0]}")
