@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+import structlog.testing
 
 from baton.kube.election import Election
-from baton.kube.errors import ConflictError
+from baton.kube.errors import ConflictError, ForbiddenError, UnreachableError
 from baton.kube.objects import Lease, LeaseSpec, Metadata
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
@@ -139,3 +140,26 @@ async def test_a_leader_that_finds_the_lease_in_other_hands_stops_at_its_next_lo
     )
     await asyncio.wait({task}, timeout=2)
     assert task.done()
+
+
+async def test_what_keeps_a_candidate_from_the_lease_is_said_once() -> None:
+    """A replica without the right to its lease would look like one that stands by."""
+    problems: list[Exception] = [
+        *[UnreachableError("no answer")] * 3,
+        *[ForbiddenError(403, "Forbidden", "leases is forbidden")] * 3,
+    ]
+
+    class Closed(FakeClient):
+        async def get(self, *_: Any) -> Lease:
+            raise problems.pop(0) if len(problems) > 1 else problems[0]
+
+    closed: Any = Closed()
+    with structlog.testing.capture_logs() as said:
+        task = asyncio.create_task(Election(closed, "test", "default", "me").run(lead))
+        await asyncio.sleep(60)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert [(each["log_level"], each["error"]) for each in said] == [
+        ("warning", "no answer"),
+        ("warning", "the API server answered 403 Forbidden: leases is forbidden"),
+    ]

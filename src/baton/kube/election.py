@@ -52,6 +52,8 @@ class Election:
         """The lease as our last write left it; None when it must be read first."""
         self._sent_at = 0.0
         """When the last write that succeeded was sent."""
+        self._complained: type[BatonError] | None = None
+        """What the last try came to, if it failed."""
         self.leader: str = ""
         """Who leads, as far as we know."""
 
@@ -102,10 +104,15 @@ class Election:
     async def _try_acquire(self) -> bool:
         """Make the lease ours, or keep it so; False when it is somebody else's or cannot be reached."""
         try:
-            return await self._acquire()
+            ours = await self._acquire()
         except BatonError as error:
-            _LOG.debug("lease not acquired", lease=self._name, error=str(error))
+            # Once for each reason: somebody looks for it here, and a server that is away need not be told of all day.
+            if self._complained is not type(error):
+                _LOG.warning("lease not acquired", lease=f"{self._namespace}/{self._name}", error=str(error))
+            self._complained = type(error)
             return False
+        self._complained = None
+        return ours
 
     async def _acquire(self) -> bool:
         held, self._held = self._held, None
