@@ -1,4 +1,4 @@
-"""What a client makes of answers that no API server gives: from what stands between it and us."""
+"""What a client says of who it is, and what it makes of answers that no API server gives."""
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -40,3 +40,21 @@ async def test_a_success_that_is_no_object_is_no_answer(body: str) -> None:
         ):
             with pytest.raises(UnreachableError, match=f"{server} does not answer: what came is no"):
                 await request
+
+
+async def test_who_acts_as_another_says_so_in_every_request() -> None:
+    seen: list[tuple[list[str], list[str]]] = []
+
+    async def note(request: web.Request) -> web.StreamResponse:
+        seen.append((request.headers.getall("Impersonate-User"), request.headers.getall("Impersonate-Group")))
+        return web.json_response({"metadata": {"name": "m"}})
+
+    acting = (("Impersonate-User", "bob"), ("Impersonate-Group", "dev"), ("Impersonate-Group", "ml"))
+    async with (
+        answering(note) as server,
+        Client(Access("x", server, token="t", impersonation=acting)) as client,
+        client.apart() as other,
+    ):
+        await client.get(CONFIG_MAPS, "m", "n")
+        await other.create(CONFIG_MAPS, {}, "n")
+    assert seen == [(["bob"], ["dev", "ml"])] * 2

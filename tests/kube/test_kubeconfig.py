@@ -91,6 +91,23 @@ def test_a_plugin_that_wants_to_know_the_cluster_is_told(tmp_path: Path) -> None
     assert access.exec_install_hint == "see example.com"
 
 
+def test_a_user_may_act_as_another(tmp_path: Path) -> None:
+    user = {
+        "as": "bob",
+        "as-uid": "7",
+        "as-groups": ["dev", "ml"],
+        "as-user-extra": {"example.com/why": ["audit"]},
+    }
+    access = kubeconfig.load([written(tmp_path, users=[{"name": "u", "user": user}])])
+    assert access.impersonation == (
+        ("Impersonate-User", "bob"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Group", "dev"),
+        ("Impersonate-Group", "ml"),
+        ("Impersonate-Extra-example.com%2Fwhy", "audit"),
+    )
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
@@ -117,6 +134,7 @@ def test_certificates_that_are_none_are_named(content: dict[str, Any], sentence:
         ({"users": [{"name": "u", "user": {"client-key-data": "%%"}}]}, "client-key-data is not valid base64"),
         ({"users": [{"name": "u", "user": {"client-key": "gone"}}]}, "gone cannot be read"),
         ({"users": [{"name": "u", "user": {"exec": {"args": ["x"]}}}]}, "command must be a non-empty string"),
+        ({"users": [{"name": "u", "user": {"as-groups": ["dev"]}}]}, "user u: as must be a non-empty string, got None"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:

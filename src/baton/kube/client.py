@@ -345,7 +345,7 @@ class Client:
             )
             self._session = aiohttp.ClientSession(
                 connector=connector,
-                headers={"User-Agent": self._agent, "Accept": "application/json"},
+                headers=[("User-Agent", self._agent), ("Accept", "application/json"), *self.access.impersonation],
                 read_bufsize=_READ_BUFFER,
             )
         return self._session

@@ -10,6 +10,7 @@ import ssl
 import tempfile
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import yaml
@@ -43,6 +44,8 @@ class Access(msgspec.Struct, frozen=True):
     exec_cluster: dict[str, Any] | None = None
     """What the plugin is told of the cluster, where the kubeconfig says so (`provideClusterInfo`)."""
     exec_install_hint: str = ""
+    impersonation: tuple[tuple[str, str], ...] = ()
+    """Headers by which a user who may acts as another."""
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """TLS as this access asks for it; None for a plain http server."""
@@ -113,6 +116,7 @@ def load(paths: list[Path] | None = None, context: str | None = None) -> Access:
         exec_environment=tuple((item["name"], item["value"]) for item in exec_section.get("env") or []),
         exec_cluster=_cluster_info(cluster, ca_data) if exec_section.get("provideClusterInfo") else None,
         exec_install_hint=" ".join(str(exec_section.get("installHint") or "").split()),
+        impersonation=_impersonation(user, str(spec.get("user"))),
     )
 
 
@@ -197,6 +201,18 @@ def _cluster_info(cluster: dict[str, Any], ca_data: bytes | None) -> dict[str, A
         if item.get("name") == _PLUGIN_EXTENSION:
             told["config"] = item.get("extension")
     return told
+
+
+def _impersonation(user: dict[str, Any], name: str) -> tuple[tuple[str, str], ...]:
+    """`as`, `as-uid`, `as-groups` and `as-user-extra`. Without them a request would be that of the user behind it, who
+    may do more."""
+    headers = [("Impersonate-Uid", str(user["as-uid"]))] if user.get("as-uid") else []
+    headers += [("Impersonate-Group", str(group)) for group in user.get("as-groups") or []]
+    for key, values in (user.get("as-user-extra") or {}).items():
+        headers += [(f"Impersonate-Extra-{quote(str(key), safe='')}", str(value)) for value in values]
+    if not headers and not user.get("as"):
+        return ()
+    return (("Impersonate-User", _text(user, "as", f"user {name}")), *headers)
 
 
 def _plugin(home: Path, section: dict[str, Any]) -> str:
