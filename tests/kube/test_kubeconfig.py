@@ -36,7 +36,8 @@ def test_the_current_context_is_taken(tmp_path: Path) -> None:
 def test_the_first_file_that_names_a_thing_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = written(tmp_path, "first", users=[], clusters=[{"name": "c", "cluster": {"server": "https://first"}}])
     second = written(tmp_path, "second", clusters=[{"name": "c", "cluster": {"server": "https://second"}}])
-    monkeypatch.setenv("KUBECONFIG", f"{first}:{second}:{tmp_path / 'absent'}")
+    (tmp_path / "empty").touch()
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'empty'}:{first}:{second}:{tmp_path / 'absent'}")
     access = kubeconfig.load()
     assert access.server == "https://first"
     assert access.token == "secret"  # only the second file has users
@@ -64,9 +65,10 @@ def test_inline_data_is_decoded(tmp_path: Path) -> None:
 
 
 def test_an_exec_plugin_is_kept_with_its_arguments(tmp_path: Path) -> None:
-    user = {"exec": {"command": "get-token", "args": ["--cluster", "c"]}}
+    user = {"exec": {"command": "get-token", "args": ["--cluster", 7], "env": [{"name": "QUIET"}]}}
     access = kubeconfig.load([written(tmp_path, users=[{"name": "u", "user": user}])])
-    assert access.exec_command == ("get-token", "--cluster", "c")
+    assert access.exec_command == ("get-token", "--cluster", "7")
+    assert access.exec_environment == (("QUIET", ""),)
     assert access.exec_cluster is None
 
 
@@ -134,6 +136,11 @@ def test_certificates_that_are_none_are_named(content: dict[str, Any], sentence:
         ({"users": [{"name": "u", "user": {"client-key-data": "%%"}}]}, "client-key-data is not valid base64"),
         ({"users": [{"name": "u", "user": {"client-key": "gone"}}]}, "gone cannot be read"),
         ({"users": [{"name": "u", "user": {"exec": {"args": ["x"]}}}]}, "command must be a non-empty string"),
+        ({"users": {"u": {}}}, "users must be a list of mappings, each with a name$"),
+        (
+            {"users": [{"name": "u", "user": {"exec": {"command": "x", "env": [{"value": "1"}]}}}]},
+            "exec.env: name must be a non-empty string, got None",
+        ),
         ({"users": [{"name": "u", "user": {"as-groups": ["dev"]}}]}, "user u: as must be a non-empty string, got None"),
     ],
 )
@@ -143,7 +150,8 @@ def test_what_is_wrong_is_named(tmp_path: Path, changes: dict[str, Any], sentenc
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"), [("a: [", "not valid YAML"), ("- 1", "expected a mapping"), ("", "expected a mapping")]
+    ("text", "sentence"),
+    [("a: [", "not valid YAML"), ("- 1", "expected a mapping"), ("", "current-context is not set")],
 )
 def test_a_file_that_is_no_kubeconfig(tmp_path: Path, text: str, sentence: str) -> None:
     path = tmp_path / "config"

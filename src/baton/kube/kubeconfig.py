@@ -111,9 +111,14 @@ def load(paths: list[Path] | None = None, context: str | None = None) -> Access:
         client_key=_blob(user_home, user, "client-key"),
         token=str(user["token"]) if user.get("token") else None,
         token_file=user_home / str(user["tokenFile"]) if user.get("tokenFile") and not user.get("token") else None,
-        exec_command=(_plugin(user_home, exec_section), *(exec_section.get("args") or [])) if exec_section else (),
+        exec_command=(_plugin(user_home, exec_section), *map(str, exec_section.get("args") or []))
+        if exec_section
+        else (),
         exec_api_version=exec_section.get("apiVersion") or "client.authentication.k8s.io/v1",
-        exec_environment=tuple((item["name"], item["value"]) for item in exec_section.get("env") or []),
+        exec_environment=tuple(
+            (_text(item, "name", "exec.env"), str(item.get("value") or ""))
+            for item in _mappings(exec_section.get("env"), "kubeconfig exec.env")
+        ),
         exec_cluster=_cluster_info(cluster, ca_data) if exec_section.get("provideClusterInfo") else None,
         exec_install_hint=" ".join(str(exec_section.get("installHint") or "").split()),
         impersonation=_impersonation(user, str(spec.get("user"))),
@@ -136,7 +141,7 @@ class _Merged:
     def find(self, section: str, body: str, name: str) -> tuple[Path, dict[str, Any]]:
         known: list[str] = []
         for path, content in self.files:
-            for item in content.get(section) or []:
+            for item in _mappings(content.get(section), f"{path}: {section}"):
                 if item.get("name") == name:
                     return path.parent, item.get(body) or {}
                 known.append(str(item.get("name")))
@@ -151,9 +156,19 @@ def _read(path: Path) -> dict[str, Any]:
         raise KubeconfigError(f"{path}: cannot be read: {error}") from None
     except yaml.YAMLError as error:
         raise KubeconfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    if content is None:  # empty, as kubectl leaves one of which everything was deleted
+        return {}
     if not isinstance(content, dict):
         raise KubeconfigError(f"{path}: expected a mapping with clusters, contexts and users")
     return content
+
+
+def _mappings(value: Any, where: str) -> list[dict[str, Any]]:
+    """A list of mappings, or nothing."""
+    found = value or []
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise KubeconfigError(f"{where} must be a list of mappings, each with a name")  # not what it is: secrets
+    return found
 
 
 def _text(section: dict[str, Any], field: str, where: str) -> str:
