@@ -1,7 +1,7 @@
 """Kubeconfig files: which API server, and who we are to it.
 
 Follows kubectl's rules for finding the file (`$KUBECONFIG`, a list whose first file that names a thing wins;
-else `~/.kube/config`) and for relative paths (relative to the file that holds them).
+else `~/.kube/config`), for relative paths (relative to the file that holds them) and for proxies.
 """
 
 import base64
@@ -16,6 +16,7 @@ import msgspec
 import yaml
 
 from baton.errors import BatonError
+from baton.kube.proxies import proxy_of
 
 _PLUGIN_EXTENSION = "client.authentication.k8s.io/exec"
 
@@ -179,12 +180,14 @@ def _text(section: dict[str, Any], field: str, where: str) -> str:
 
 
 def _proxy(cluster: dict[str, Any], name: str) -> str | None:
-    if not cluster.get("proxy-url"):
+    url, where = cluster.get("proxy-url"), f"kubeconfig cluster {name}: proxy-url"
+    if not url:
+        url, where = proxy_of(cluster["server"]), "the proxy that HTTPS_PROXY or HTTP_PROXY names"
+    if not url:
         return None
-    url = _text(cluster, "proxy-url", f"cluster {name}")
-    if not url.startswith(("http://", "https://")):
-        raise KubeconfigError(f"kubeconfig cluster {name}: proxy-url must begin with http:// or https://, got {url!r}")
-    return url
+    if not str(url).startswith(("http://", "https://")):
+        raise KubeconfigError(f"{where} must begin with http:// or https://, got {url!r}")
+    return str(url)
 
 
 def _blob(home: Path, section: dict[str, Any], field: str) -> bytes | None:
