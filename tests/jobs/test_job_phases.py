@@ -196,6 +196,17 @@ def test_a_resumed_job_keeps_what_has_finished_and_runs_the_rest_anew() -> None:
     assert [slot.index for slot in step(job, pods_in("Succeeded")).create] == [1, 2]
 
 
+def test_a_job_scaled_down_while_it_was_aborted_does_not_count_what_it_has_too_many() -> None:
+    """A pod that had finished stands for none of those that still run."""
+    fewer = [{"name": "worker", "replicas": 2, "template": {}}]
+    job = a_job("Running", tasks=fewer, status={"version": 2}, reason="")
+    finished = [a_pod(0, "Succeeded", version=0), a_pod(2, "Succeeded", version=0)]
+    plan = step(job, [*finished, a_pod(1, version=2)])
+    assert [pod.name for pod in plan.delete] == ["train-worker-2"]
+    assert phase_after(plan) == P.RUNNING
+    assert (plan.status.succeeded, plan.status.running) == (1, 1)
+
+
 def test_scaling_makes_what_is_missing_and_removes_what_is_too_much() -> None:
     up = step(a_job("Running", tasks=[{"name": "worker", "replicas": 5, "template": {}}]), RUNNING_POD)
     assert [slot.index for slot in up.create] == [3, 4]

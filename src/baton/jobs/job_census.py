@@ -38,8 +38,8 @@ def doomed_pods(job: Job, pods: Sequence[PodView], targets: Sequence[PodView]) -
     for pod in pods:
         if phase not in ACTIVE:
             wrong = pod.alive
-        elif pod.version < status.version:
-            wrong = pod.alive or fresh_start
+        elif pod.version < status.version and (pod.alive or fresh_start):
+            wrong = True
         else:
             wrong = pod.index >= replicas.get(pod.task, 0)
         if pod.marked or wrong:
