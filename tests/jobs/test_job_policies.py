@@ -105,6 +105,25 @@ def test_a_completed_task_counts_before_a_failed_neighbour() -> None:
     assert phase_after(step(job, pods)) == P.COMPLETING
 
 
+def test_a_task_is_complete_though_a_part_of_it_was_done_before_the_job_was_resumed() -> None:
+    job = a_job("Running", status={"version": 2}, reason="", policies=[on("TaskCompleted", "CompleteJob")])
+    earlier = pods_in("Succeeded", "Succeeded", version=0)
+    assert step(job, [*earlier, a_pod(2, version=2)]).reaction is None
+    assert phase_after(step(job, [*earlier, a_pod(2, "Succeeded", version=2)])) == P.COMPLETING
+
+
+def test_a_task_is_not_complete_by_a_pod_that_it_no_longer_wants() -> None:
+    fewer = [{"name": "worker", "replicas": 2, "template": {}}]
+    job = a_job("Running", tasks=fewer, policies=[on("TaskCompleted", "CompleteJob")])
+    assert step(job, pods_in("Running", "Succeeded", "Succeeded")).reaction is None
+
+
+@pytest.mark.parametrize("reason", ["ResumeJob", "RestartJob"])
+def test_a_task_that_was_complete_in_an_earlier_life_is_no_event_in_the_next(reason: str) -> None:
+    job = a_job("Restarting", status={"version": 2}, reason=reason, policies=[on("TaskCompleted", "AbortJob")])
+    assert step(job, pods_in("Succeeded", "Succeeded", "Succeeded", version=1)).reaction is None
+
+
 def test_a_timeout_is_waited_for_and_ends_with_its_cause() -> None:
     job = a_job("Running", policies=[on("PodFailed", "RestartJob", timeout="2m")])
     fresh = step(job, [a_pod(0, "Failed", finished_s=NOW_S - 30), a_pod(1), a_pod(2)])

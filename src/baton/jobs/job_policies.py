@@ -85,11 +85,7 @@ def happenings(
     """
     current = [pod for pod in pods if pod.version == version and not pod.marked]
     replicas = {task.name: task.replicas for task in spec.tasks}
-    found: list[Happening] = []
-    for task in spec.tasks:
-        mine = [pod for pod in current if pod.task == task.name and not pod.terminating]
-        if 0 < task.replicas <= sum(pod.phase == SUCCEEDED for pod in mine):
-            found.append(Happening(JobEvent.TASK_COMPLETED, task.name))
+    found = [Happening(JobEvent.TASK_COMPLETED, task.name) for task in spec.tasks if _is_complete(task, version, pods)]
     for pod in current:
         if pod.index >= replicas.get(pod.task, 0):
             continue
@@ -110,6 +106,19 @@ def happenings(
         if pod.phase == PENDING and not pod.terminating
     ]
     return found
+
+
+def _is_complete(task: TaskSpec, version: int, pods: Sequence[PodView]) -> bool:
+    """Whether all replicas succeeded, the last of them in this life: a resumed job keeps what was done before."""
+    done = [
+        pod.version
+        for pod in pods
+        if pod.task == task.name
+        and pod.phase == SUCCEEDED
+        and pod.index < task.replicas
+        and not (pod.terminating or pod.marked)
+    ]
+    return len(done) >= task.replicas and version in done
 
 
 def _worn_out(task: TaskSpec, pods: Sequence[PodView]) -> bool:
