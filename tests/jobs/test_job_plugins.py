@@ -214,3 +214,12 @@ def test_what_the_template_says_is_kept() -> None:
     assert (body["spec"]["schedulerName"], body["spec"]["priorityClassName"]) == ("other", "low")
     assert body["metadata"]["labels"]["mine"] == "x"
     assert body["metadata"]["annotations"]["mine"] == "y"
+
+
+@pytest.mark.parametrize("nothing", ["", None])
+def test_what_the_template_leaves_empty_comes_from_the_job(nothing: str | None) -> None:
+    """As a chart writes it whose value nobody set; the pod would go to the scheduler of the cluster, past its gang."""
+    job = a_job(("w", 1), plugins={}, priorityClassName="high", schedulerName="baton")
+    job.spec.tasks[0].template["spec"] |= {"schedulerName": nothing, "priorityClassName": nothing}
+    spec = pod(job, 0)["spec"]
+    assert (spec["schedulerName"], spec["priorityClassName"]) == ("baton", "high")

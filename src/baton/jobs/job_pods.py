@@ -106,9 +106,9 @@ def pod_body(job: Job, task: TaskSpec, index: int) -> Body:
         labels[PARTITION_ID] = str(index // max(1, task.partition_policy.partition_size))
     # A label longer than allowed would make the pod impossible; the annotation says the same.
     labels = {key: value for key, value in labels.items() if len(value) <= _LONGEST_LABEL}
-    spec.setdefault("schedulerName", job.spec.scheduler_name or DEFAULT_SCHEDULER)
+    spec["schedulerName"] = spec.get("schedulerName") or job.spec.scheduler_name or DEFAULT_SCHEDULER
     if job.spec.priority_class_name:
-        spec.setdefault("priorityClassName", job.spec.priority_class_name)
+        spec["priorityClassName"] = spec.get("priorityClassName") or job.spec.priority_class_name
     _mount_claims(job, spec)
     return {
         "metadata": {
