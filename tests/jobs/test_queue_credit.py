@@ -93,6 +93,17 @@ def test_what_was_not_made_after_all_is_given_back(desk: Desk) -> None:
     assert desk.spend("b", "1")
 
 
+def test_what_was_made_though_the_answer_was_lost_is_not_given_back(desk: Desk) -> None:
+    """The watch may show a group before its request fails, for want of an answer or because it is there already."""
+    desk.say("10", "1")
+    assert desk.spend("a", "1")
+    desk.groups.put(group("a", 11, "1"))
+    desk.credits.not_made(Key("n/a"), "")
+    assert not desk.spend("b", "1")
+    desk.groups.remove(Key("n/a"))
+    assert desk.spend("b", "1")
+
+
 def test_a_newer_credit_has_counted_what_it_knows(desk: Desk) -> None:
     desk.say("10", "3")
     for name, version in (("a", 11), ("b", 12)):

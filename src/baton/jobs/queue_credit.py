@@ -73,8 +73,10 @@ class QueueCredits:
         self._count(group)
 
     def not_made(self, key: Key, queue: str) -> None:
+        """There was no answer that made it. If the watch has shown it all the same, it stays counted."""
         account = self._accounts.get(queue or DEFAULT_QUEUE)
-        if account is not None:
+        spent = account.spent.get(key) if account is not None else None
+        if account is not None and spent is not None and spent.version == _NOT_MADE_YET:
             account.drop(key)
 
     def _queue_changed(self, delta: Delta[Queue]) -> None:
@@ -94,8 +96,9 @@ class QueueCredits:
 
     def _group_changed(self, delta: Delta[PodGroup]) -> None:
         if delta.new is None:
-            if delta.old is not None:
-                self.not_made(delta.key, delta.old.spec.queue)
+            account = self._accounts.get(group_queue(delta.old)) if delta.old is not None else None
+            if account is not None:
+                account.drop(delta.key)
         elif delta.old is None:
             self._count(delta.new)
 
