@@ -3,7 +3,6 @@
 What the requests do on a real API server is shown in tests/cluster/jobs; here only their number and order matter.
 """
 
-import asyncio
 from collections import Counter
 from typing import Any
 
@@ -11,160 +10,10 @@ import msgspec
 import pytest
 
 from baton.jobs import job_controller
-from baton.jobs.controller import Surroundings
-from baton.jobs.job_controller import JobController
 from baton.kube.client import Resource
-from baton.kube.errors import ConflictError, ForbiddenError, NotFoundError
-from baton.kube.store import Key, Store, key_of
-from baton.kube.volcano import Job, Queue
-
-
-class CountingServer:
-    """Takes creates and status writes, answers as an API server does, and shows them when told to."""
-
-    def __init__(self) -> None:
-        self.stores: dict[str, Store[Any]] = {}
-        self.requests: Counter[str] = Counter()
-        self.unseen: list[tuple[str, Any]] = []
-        self.conflicts = 0
-        self.lost: set[str] = set()
-        """Kinds of which somebody deletes all objects."""
-        self._version = 1000
-
-    def store(self, resource: Resource[Any], indexes: dict[str, Any] | None = None) -> Store[Any]:
-        store = self.stores.setdefault(resource.plural, Store())
-        for name, index in (indexes or {}).items():
-            store.add_index(name, index)
-        return store
-
-    async def create(self, resource: Resource[Any], body: Any, namespace: str) -> Any:
-        await asyncio.sleep(0)
-        self.requests[f"create {resource.plural}"] += 1
-        plain = msgspec.to_builtins(body)
-        plain["metadata"] |= {"uid": f"uid-{plain['metadata']['name']}", "resourceVersion": self._next()}
-        return self._answer(resource, msgspec.json.decode(msgspec.json.encode(plain), type=resource.kind))
-
-    async def replace(
-        self,
-        resource: Resource[Any],
-        name: str,
-        body: Any,
-        namespace: str,
-        *,
-        subresource: str = "",
-        patient: bool = False,
-    ) -> Any:
-        await asyncio.sleep(0)
-        if self.conflicts:
-            self.conflicts -= 1
-            raise ConflictError(409, "Conflict", "the object has been modified")
-        self.requests[f"write {resource.plural}/{subresource}"] += 1
-        old = self.stores[resource.plural].get(Key(f"{namespace}/{name}"))
-        return self._answer(resource, self.changed(old, status=body["status"]))
-
-    async def patch(self, resource: Resource[Any], name: str, body: Any, namespace: str) -> Any:
-        self.requests[f"change {resource.plural}"] += 1
-        if resource.plural in self.lost:
-            raise NotFoundError(404, "NotFound", f"{name} not found")
-        old = self.stores[resource.plural].get(Key(f"{namespace}/{name}")) if resource.plural in self.stores else None
-        if old is None:
-            return None
-        plain = msgspec.json.decode(msgspec.json.encode(old))
-        for part, changes in body.items():
-            plain[part] = {**plain.get(part, {}), **changes}
-        plain["metadata"]["resourceVersion"] = self._next()
-        return self._answer(resource, msgspec.json.decode(msgspec.json.encode(plain), type=resource.kind))
-
-    async def delete(self, resource: Resource[Any], name: str, namespace: str, *, options: Any = None) -> None:
-        self.requests[f"delete {resource.plural}"] += 1
-        self.stores[resource.plural].remove(Key(f"{namespace}/{name}"))
-
-    def changed(self, old: Any, **fields: Any) -> Any:
-        metadata = msgspec.structs.replace(old.metadata, resource_version=self._next())
-        return msgspec.structs.replace(old, metadata=metadata, **fields)
-
-    def show(self) -> None:
-        """The watches catch up."""
-        unseen, self.unseen = self.unseen, []
-        for plural, item in unseen:
-            if plural in self.stores:
-                self.stores[plural].put(item)
-
-    def _answer(self, resource: Resource[Any], item: Any) -> Any:
-        self.unseen.append((resource.plural, item))
-        return item
-
-    def _next(self) -> str:
-        self._version += 1
-        return str(self._version)
-
-
-class Quiet:
-    def record(self, *_: Any, **__: Any) -> None:
-        """Events are of no interest here."""
-
-
-class Stream:
-    """Jobs of one pod, a controller, and somebody who plays scheduler and kubelet."""
-
-    def __init__(self, number: int) -> None:
-        self.server = CountingServer()
-        self.woken: dict[Key, None] = {}
-        server: Any = self.server
-        quiet: Any = Quiet()
-        surroundings = Surroundings(client=server, recorder=quiet)
-        self.metrics = surroundings.registry
-        self.controller = JobController(surroundings)
-        self.controller.watch(server, lambda key: self.woken.__setitem__(key, None))
-        for place in range(number):
-            task = {"name": "main", "replicas": 1, "template": {"spec": {"containers": [{"name": "c"}]}}}
-            body = {
-                "metadata": {"name": f"j{place}", "namespace": "n", "uid": f"u{place}", "resourceVersion": "1"},
-                "spec": {"tasks": [task]},
-            }
-            self.server.stores["jobs"].put(msgspec.convert(body, Job))
-
-    async def settle(self) -> None:
-        """Look at everything that was woken, side by side, until nothing is."""
-        while self.woken:
-            keys, self.woken = list(self.woken), {}
-            again_s = await asyncio.gather(*(self.controller.sync(key) for key in keys))
-            self.woken.update({key: None for key, wait_s in zip(keys, again_s, strict=True) if wait_s == 0.0})
-            self.server.show()
-
-    def lend(self, **amounts: str) -> None:
-        """The scheduler gives the queue credit."""
-        status = {"state": "Open", "credit": {"asOf": "1000", "amounts": amounts}}
-        body = {"metadata": {"name": "default", "resourceVersion": "1"}, "status": status}
-        self.server.stores["queues"].put(msgspec.convert(body, Queue))
-
-    async def run_all(self) -> None:
-        await self.settle()
-        for group in list(self.server.stores["podgroups"]):
-            status = msgspec.structs.replace(group.status, phase="Inqueue")
-            self.server.stores["podgroups"].put(self.server.changed(group, status=status))
-        await self.settle()
-        self.move_pods("Running")
-        await self.settle()
-
-    def move_pods(self, phase: str) -> None:
-        for pod in list(self.server.stores["pods"]):
-            status = msgspec.structs.replace(pod.status, phase=phase)
-            self.server.stores["pods"].put(self.server.changed(pod, status=status))
-
-    async def scale(self, replicas: int, *, min_available: int, **spec: Any) -> None:
-        """Change the only job, and have it looked at."""
-        self.change(replicas, min_available=min_available, **spec)
-        await self.settle()
-
-    def change(self, replicas: int, *, min_available: int, **spec: Any) -> None:
-        (job,) = self.server.stores["jobs"]
-        task = msgspec.structs.replace(job.spec.tasks[0], replicas=replicas, min_available=min_available)
-        changed = msgspec.structs.replace(job.spec, min_available=min_available, tasks=(task,), **spec)
-        self.server.stores["jobs"].put(self.server.changed(job, spec=changed))
-
-    def phases(self) -> set[str]:
-        return {job.status.state.phase for job in self.server.stores["jobs"]}
+from baton.kube.errors import ForbiddenError
+from baton.kube.store import Key, key_of
+from tests.jobs.job_streams import Stream
 
 
 async def test_one_job_costs_one_group_one_pod_and_a_status_per_phase() -> None:

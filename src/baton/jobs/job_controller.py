@@ -35,7 +35,7 @@ from baton.jobs.times import seconds
 from baton.kube.core import PODS, PRIORITY_CLASSES, Pod, PriorityClass
 from baton.kube.errors import ConflictError, ForbiddenError, NotFoundError, UnreachableError
 from baton.kube.informers import Scope
-from baton.kube.store import Delta, Key, Store, key_of
+from baton.kube.store import Delta, Key, Store, key_of, version_of
 from baton.kube.volcano import (
     BATCH,
     COMMANDS,
@@ -163,9 +163,7 @@ class JobController:
             self._memories.pop(key, None)
             self._new.pop(key, None)
             self._later.pop(key, None)
-            for command in self._commands.by_index("job", key):
-                await self._consume(command)
-            return None
+            return await self._dismiss(key, self._commands.by_index("job", key), seen=job is not None)
         pods = {pod.metadata.name: pod for pod in self._pods.members("job", key) if is_of(pod, job)}
         memory, updated = self._recall(key, job, pods.values())
         if not job.status.state.phase:
@@ -186,12 +184,13 @@ class JobController:
         views = [self._view(pod) for pod in pods.values()]
         group = self._groups.get(Key(f"{job.metadata.namespace}/{group_name(job)}"))
         command = self._next_command(job, memory)
+        begun = bool(job.status.state.phase)
         world = World(
             job=job,
             pods=views,
             group=group,
             gone=self._gone(job, memory, views),
-            order=Order(command.action, command.metadata.name, command.metadata.uid) if command is not None else None,
+            order=_order(command, job) if command is not None else None,
             updated=updated,
             seen_s=memory.seen_s,
             now_s=now_s,
@@ -199,9 +198,9 @@ class JobController:
         plan = decide(world)
         if plan.reaction is not None:
             job = await self._intend(job, plan, memory)
-        else:
+        elif begun and world.order is None:
             self._watch_causes(world, plan, memory)
-        if command is not None:
+        if command is not None and (begun or world.order is None):
             await self._close(job, command, plan, memory)
         if plan.delete and group is not None and plan.group is GroupWish.PRESENT:
             # Fewer are wanted before they go, else the scheduler takes them for lost.
@@ -215,12 +214,12 @@ class JobController:
             missing = True
         finally:
             # Whatever was refused: the phase and the counts are true.
-            again_s = await self._record(job, status, memory)
+            again_s = await self._record(job, status, memory, asked=world.order is not None)
         self._tell_why_pending(job, group, memory)
         return _soonest(
             again_s,
             plan.wait_s,
-            0.0 if command is not None else None,
+            0.0 if command is not None and begun else None,
             COALESCE_S if created and job.status.state.phase else None,
             _CLAIM_AGAIN_S if missing else None,
         )
@@ -276,8 +275,9 @@ class JobController:
         with self._blaming(job, "PodGroupError"):
             return await self._hands.keep_group(job, group, classes)
 
-    async def _record(self, job: Job, status: JobStatus, memory: Memory) -> float | None:
-        """Write the status now or later; returns when later is."""
+    async def _record(self, job: Job, status: JobStatus, memory: Memory, *, asked: bool) -> float | None:
+        """Write the status now or later; returns when later is. Nothing is judged of a job that has none yet: where
+        there is something to be judged, a command that was `asked` or the end of a pod, it is written now."""
         key = key_of(job)
         if status == job.status:
             memory.due_s = None
@@ -286,8 +286,8 @@ class JobController:
         begun = bool(job.status.state.phase)
         moved = begun and status.state.phase != job.status.state.phase
         crowd = self._is_crowd()
-        finished = status.succeeded + status.failed > 0
-        urgent = (moved and not (crowd and status.state.phase == JobPhase.RUNNING)) or (finished and not begun)
+        eventful = asked or bool(memory.gone) or status.succeeded + status.failed + status.terminating > 0
+        urgent = (moved and not (crowd and status.state.phase == JobPhase.RUNNING)) or (eventful and not begun)
         now_s = time.monotonic()
         patience_s = CROWDED_S if crowd else COALESCE_S if begun else 0.0
         memory.due_s = now_s + patience_s if memory.due_s is None else min(memory.due_s, now_s + patience_s)
@@ -338,7 +338,7 @@ class JobController:
 
     def _next_command(self, job: Job, memory: Memory) -> Command | None:
         waiting = [item for item in self._commands.by_index("job", key_of(job)) if item.metadata.uid not in memory.done]
-        return min(waiting, key=lambda item: (item.metadata.creation_timestamp, item.metadata.name), default=None)
+        return min(waiting, key=lambda item: (item.metadata.creation_timestamp, version_of(item)), default=None)
 
     async def _close(self, job: Job, command: Command, plan: Plan, memory: Memory) -> None:
         """A command is done with: say what became of it and delete it."""
@@ -348,6 +348,17 @@ class JobController:
         self._say(job, "CommandIssued", f"command {command.action} ({command.metadata.name}): {effect}")
         memory.done.add(command.metadata.uid)
         await self._consume(command)
+
+    async def _dismiss(self, key: Key, commands: list[Command], *, seen: bool) -> float | None:
+        """Commands for a job that is gone go too; one that is only not `seen` yet is waited for."""
+        if commands and not seen:
+            namespace, _, name = key.partition("/")
+            with contextlib.suppress(NotFoundError):
+                await self._client.get(JOBS, name, namespace)
+                return COALESCE_S
+        for command in commands:
+            await self._consume(command)
+        return None
 
     async def _consume(self, command: Command) -> None:
         try:
@@ -423,6 +434,14 @@ class JobController:
 
     def _say(self, job: Job, reason: str, message: str, *, warning: bool = False) -> None:
         self._recorder.record(job.metadata.reference(JOB_KIND, BATCH), reason, message, warning=warning)
+
+
+def _order(command: Command, job: Job) -> Order | None:
+    """What a command asks of the job; nothing if it was meant for an earlier one of that name."""
+    meant = command.target.uid if command.target is not None else ""
+    if meant not in ("", job.metadata.uid):
+        return None
+    return Order(command.action, command.metadata.name, command.metadata.uid)
 
 
 def _is_news(old: Pod, new: Pod) -> bool:

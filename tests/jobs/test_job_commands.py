@@ -1,0 +1,112 @@
+"""Commands and the moment at which they come: before their job is seen, before it has a status, two within a second."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from baton.jobs import job_controller
+from baton.kube.store import Key
+from baton.kube.volcano import Command, LifecyclePolicy
+from tests.jobs.job_streams import Stream
+
+JOB = Key("n/j0")
+EVICTED = {"action": "RestartJob", "event": "PodEvicted"}
+
+
+def order(stream: Stream, action: str, *, name: str = "do-it", version: int = 1, uid: str = "u0") -> None:
+    """Somebody commands something, at one and the same second."""
+    body: dict[str, Any] = {
+        "metadata": {
+            "name": name,
+            "namespace": "n",
+            "uid": name,
+            "resourceVersion": str(version),
+            "creationTimestamp": "2027-01-15T08:00:00Z",
+        },
+        "action": action,
+        "target": {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j0", "uid": uid},
+    }
+    stream.server.stores["commands"].put(msgspec.convert(body, Command))
+
+
+def evict(stream: Stream) -> None:
+    (pod,) = stream.server.stores["pods"]
+    stream.server.stores["pods"].remove(Key(f"n/{pod.metadata.name}"))
+
+
+async def test_a_command_that_comes_before_the_status_of_its_job_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a crowd a job may run for a while before its first status is written."""
+    monkeypatch.setattr(job_controller, "CROWDED_S", 3600.0)
+    monkeypatch.setattr(job_controller, "CROWD", 0)
+    stream = Stream(1)
+    await stream.run_all()
+    assert stream.phases() == {""}
+    order(stream, "AbortJob")
+    await stream.settle()
+    assert stream.phases() == {"Aborted"}
+    assert not len(stream.server.stores["commands"])
+
+
+async def test_a_command_that_is_seen_before_its_job_waits_for_it() -> None:
+    stream = Stream(1)
+    (job,) = stream.server.stores["jobs"]
+    stream.server.stores["jobs"].remove(JOB)
+    stream.server.unseen.append(("jobs", job))
+    order(stream, "AbortJob")
+    await stream.settle()
+    await stream.settle()
+    assert stream.phases() == {"Aborted"}
+
+
+async def test_a_command_for_a_job_that_is_gone_goes_too() -> None:
+    stream = Stream(1)
+    stream.server.stores["jobs"].remove(JOB)
+    order(stream, "AbortJob")
+    await stream.settle()
+    assert not len(stream.server.stores["commands"])
+
+
+async def test_a_command_for_an_earlier_job_of_that_name_does_nothing_to_this_one() -> None:
+    stream = Stream(1)
+    await stream.run_all()
+    order(stream, "TerminateJob", uid="an earlier one")
+    await stream.settle()
+    assert stream.phases() == {"Running"}
+    assert not len(stream.server.stores["commands"])
+
+
+async def test_of_two_commands_within_a_second_the_first_is_carried_out_first() -> None:
+    stream = Stream(1)
+    await stream.run_all()
+    order(stream, "AbortJob", name="z", version=9)
+    order(stream, "ResumeJob", name="a", version=10)
+    await stream.settle()
+    (job,) = stream.server.stores["jobs"]
+    assert "Restarting" in [stage.status for stage in job.status.conditions]
+
+
+async def test_a_command_without_effect_does_not_hide_that_a_pod_was_evicted() -> None:
+    stream = Stream(1)
+    await stream.scale(1, min_available=1, policies=(msgspec.convert(EVICTED, LifecyclePolicy),))
+    await stream.run_all()
+    order(stream, "ResumeJob")
+    evict(stream)
+    await stream.settle()
+    (job,) = stream.server.stores["jobs"]
+    assert job.status.retry_count == 1
+
+
+async def test_a_pod_that_is_evicted_before_its_job_has_a_status_is_an_event_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job_controller, "CROWDED_S", 3600.0)
+    monkeypatch.setattr(job_controller, "CROWD", 0)
+    stream = Stream(1)
+    await stream.scale(1, min_available=1, policies=(msgspec.convert(EVICTED, LifecyclePolicy),))
+    await stream.run_all()
+    assert stream.phases() == {""}
+    evict(stream)
+    await stream.settle()
+    (job,) = stream.server.stores["jobs"]
+    assert job.status.retry_count == 1
