@@ -25,6 +25,8 @@ class CountingServer:
         self.conflicts = 0
         self.lost: set[str] = set()
         """Kinds of which somebody deletes all objects."""
+        self.others: dict[tuple[str, str], Any] = {}
+        """What somebody else has made, by kind and name."""
         self._version = 1000
 
     def store(self, resource: Resource[Any], indexes: dict[str, Any] | None = None) -> Store[Any]:
@@ -37,12 +39,16 @@ class CountingServer:
         await asyncio.sleep(0)
         self.requests[f"create {resource.plural}"] += 1
         plain = msgspec.to_builtins(body)
+        if (resource.plural, plain["metadata"]["name"]) in self.others:
+            raise ConflictError(409, "AlreadyExists", "there is one")
         plain["metadata"] |= {"uid": f"uid-{plain['metadata']['name']}", "resourceVersion": self._next()}
         return self._answer(resource, msgspec.json.decode(msgspec.json.encode(plain), type=resource.kind))
 
     async def get(self, resource: Resource[Any], name: str, namespace: str) -> Any:
         """What is there, shown already or not."""
         self.requests[f"get {resource.plural}"] += 1
+        if (resource.plural, name) in self.others:
+            return self.others[resource.plural, name]
         key = Key(f"{namespace}/{name}")
         for plural, item in reversed(self.unseen):
             if (plural, key_of(item)) == (resource.plural, key):
@@ -107,9 +113,14 @@ class CountingServer:
         return str(self._version)
 
 
-class Quiet:
-    def record(self, *_: Any, **__: Any) -> None:
-        """Events are of no interest here."""
+class Events:
+    """Those that were recorded: reason and message."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, str]] = []
+
+    def record(self, about: Any, reason: str, message: str, **_: Any) -> None:
+        self.said.append((reason, message))
 
 
 class Stream:
@@ -119,8 +130,9 @@ class Stream:
         self.server = CountingServer()
         self.woken: dict[Key, None] = {}
         server: Any = self.server
-        quiet: Any = Quiet()
-        surroundings = Surroundings(client=server, recorder=quiet)
+        events: Any = Events()
+        self.said: list[tuple[str, str]] = events.said
+        surroundings = Surroundings(client=server, recorder=events)
         self.metrics = surroundings.registry
         self.controller = JobController(surroundings)
         self.controller.watch(server, lambda key: self.woken.__setitem__(key, None))

@@ -164,7 +164,7 @@ class JobController:
             self._new.pop(key, None)
             self._later.pop(key, None)
             return await self._dismiss(key, self._commands.by_index("job", key), seen=job is not None)
-        pods = {pod.metadata.name: pod for pod in self._pods.members("job", key) if is_of(pod, job)}
+        pods = {pod.metadata.name: pod for pod in self._pods.members("job", key) if is_of(pod.metadata, job)}
         memory, updated = self._recall(key, job, pods.values())
         if not job.status.state.phase:
             self._new[key] = None
@@ -259,16 +259,17 @@ class JobController:
                     create = decide(msgspec.structs.replace(world, group=kept)).create
         elif plan.group is GroupWish.ABSENT and group is not None:
             await self._hands.remove_group(group)
-        if create:
-            # A pod carries the version and the retries of the status that asked for it.
-            asking = msgspec.structs.replace(job, status=plan.status)
-            plugins: list[Plugin] = plugins_of(job.spec)
-            with self._blaming(job, "FailedCreate"):
-                await self._hands.create_pods(asking, plugins, create)
-            began_s = seconds(job.metadata.creation_timestamp)
-            if began_s is not None:
-                self._latency.observe(max(0.0, self._now().timestamp() - began_s) * 1000)
-        return bool(create)
+        if not create:
+            return False
+        # A pod carries the version and the retries of the status that asked for it.
+        asking = msgspec.structs.replace(job, status=plan.status)
+        plugins: list[Plugin] = plugins_of(job.spec)
+        with self._blaming(job, "FailedCreate"):
+            made = await self._hands.create_pods(asking, plugins, create)
+        began_s = seconds(job.metadata.creation_timestamp)
+        if made and began_s is not None:
+            self._latency.observe(max(0.0, self._now().timestamp() - began_s) * 1000)
+        return made
 
     async def _keep_group(self, job: Job, group: PodGroup | None) -> PodGroup | None:
         classes = {item.metadata.name: item.value for item in self._classes}

@@ -16,9 +16,10 @@ from baton.errors import BatonError
 from baton.jobs.echoes import Echoes
 from baton.jobs.job_census import Slot
 from baton.jobs.job_group import group_body, group_changes, group_spec
+from baton.jobs.job_memory import NameTakenError, is_of, is_of_earlier
 from baton.jobs.job_plugins import Plugin
 from baton.jobs.job_plugins.plugin import Belonging
-from baton.jobs.job_pods import claim_name, group_name, owned_metadata, pod_body
+from baton.jobs.job_pods import claim_name, group_name, owned_metadata, pod_body, pod_name
 from baton.jobs.queue_credit import QueueCredits
 from baton.kube.client import JSON_PATCH, Client, Resource
 from baton.kube.core import CLAIMS, PODS, Pod
@@ -92,9 +93,16 @@ class JobHands:
         )
         self._pods.deleted(pod)
 
-    async def create_pods(self, job: Job, plugins: Sequence[Plugin], slots: Sequence[Slot]) -> None:
-        """Make pods; the first refusal is raised when all have been tried."""
-        await self._all([self._create_pod(job, plugins, slot) for slot in slots])
+    async def create_pods(self, job: Job, plugins: Sequence[Plugin], slots: Sequence[Slot]) -> bool:
+        """Make pods; the first refusal is raised when all have been tried. Returns whether any was tried: a name that
+        a pod of an earlier job still has is not, because the watch will show the end of that."""
+        there = [(slot, self._pods.get(Key(f"{job.metadata.namespace}/{_name(job, slot)}"))) for slot in slots]
+        free = [slot for slot, other in there if other is None]
+        await self._all([self._create_pod(job, plugins, slot) for slot in free])
+        for _, other in there:
+            if other is not None and not (is_of(other.metadata, job) or is_of_earlier(other.metadata, job)):
+                raise NameTakenError(PODS.plural, other.metadata, job)
+        return bool(free)
 
     async def _create_pod(self, job: Job, plugins: Sequence[Plugin], slot: Slot) -> None:
         body = pod_body(job, slot.task, slot.index)
@@ -254,6 +262,10 @@ class JobHands:
         for result in results:
             if isinstance(result, BaseException):
                 raise result
+
+
+def _name(job: Job, slot: Slot) -> str:
+    return pod_name(job.metadata.name, slot.task.name, slot.index)
 
 
 def _fingerprint(things: Iterable[Belonging]) -> str:

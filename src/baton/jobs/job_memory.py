@@ -4,10 +4,12 @@ from collections.abc import Iterable
 
 import msgspec
 
+from baton.errors import BatonError
 from baton.jobs.job_census import phase_of
 from baton.jobs.job_pods import pod_name
 from baton.jobs.job_policies import PodView
 from baton.kube.core import Pod
+from baton.kube.objects import Metadata
 from baton.kube.volcano import BATCH, JOB_KIND, Command, Job
 from baton.kube.volcano_names import JOB_NAME, JobPhase
 
@@ -33,8 +35,27 @@ def job_keys_of(pod: Pod) -> Iterable[str]:
     return (f"{pod.metadata.namespace}/{pod.metadata.annotations.get(JOB_NAME, owner.name)}",) if owner else ()
 
 
-def is_of(pod: Pod, job: Job) -> bool:
-    return any(owner.uid == job.metadata.uid for owner in pod.metadata.owner_references)
+def is_of(metadata: Metadata, job: Job) -> bool:
+    return any(owner.uid == job.metadata.uid for owner in metadata.owner_references)
+
+
+def is_of_earlier(metadata: Metadata, job: Job) -> bool:
+    """Whether it is left from an earlier job of that name, and about to be collected."""
+    owner = metadata.controller(JOB_KIND, BATCH)
+    return owner is not None and owner.name == job.metadata.name and owner.uid != job.metadata.uid
+
+
+class NameTakenError(BatonError):
+    """Something of another has the name that the job needs."""
+
+    def __init__(self, plural: str, metadata: Metadata, job: Job) -> None:
+        owner = metadata.controller()
+        if is_of_earlier(metadata, job):
+            words = "still belongs to an earlier job of this name; the job waits until that is gone"
+        else:
+            whose = f"belongs to the {owner.kind} {owner.name}" if owner is not None else "is not this job's"
+            words = f"is there already and {whose}: delete it, or give the job or its task another name"
+        super().__init__(f'{plural} "{metadata.name}" {words}')
 
 
 def target_keys(command: Command) -> Iterable[str]:
