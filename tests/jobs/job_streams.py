@@ -91,7 +91,8 @@ class CountingServer:
 
     async def delete(self, resource: Resource[Any], name: str, namespace: str, *, options: Any = None) -> None:
         self.requests[f"delete {resource.plural}"] += 1
-        self.stores[resource.plural].remove(Key(f"{namespace}/{name}"))
+        if resource.plural in self.stores:
+            self.stores[resource.plural].remove(Key(f"{namespace}/{name}"))
 
     def changed(self, old: Any, **fields: Any) -> Any:
         metadata = msgspec.structs.replace(old.metadata, resource_version=self._next())

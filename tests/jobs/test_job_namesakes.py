@@ -7,8 +7,10 @@ import pytest
 
 from baton.errors import BatonError
 from baton.jobs import job_controller
-from baton.kube.core import Pod
+from baton.jobs.job_plugins.plugin import Thing
+from baton.kube.core import CLAIMS, Pod
 from baton.kube.store import Key
+from baton.kube.volcano import VolumeSpec
 from tests.jobs.job_streams import Stream
 
 JOB = Key("n/j0")
@@ -22,6 +24,10 @@ def owner(uid: str, name: str = "j0") -> list[dict[str, Any]]:
 def a_pod_of(owners: list[dict[str, Any]]) -> Pod:
     metadata = {"name": "j0-main-0", "namespace": "n", "uid": "other", "resourceVersion": "7"}
     return msgspec.convert({"metadata": {**metadata, "ownerReferences": owners}}, Pod)
+
+
+def a_thing_of(name: str, owners: list[dict[str, Any]]) -> Thing:
+    return msgspec.convert({"metadata": {"name": name, "namespace": "n", "ownerReferences": owners}}, Thing)
 
 
 async def until_admitted(stream: Stream) -> None:
@@ -61,3 +67,57 @@ async def test_a_pod_that_the_watch_has_not_shown_yet_is_looked_for_soon() -> No
     await until_admitted(stream)
     again_s = await stream.controller.sync(JOB)
     assert again_s == pytest.approx(job_controller.COALESCE_S)
+
+
+@pytest.mark.parametrize(
+    ("owners", "whose"),
+    [(owner("an earlier one"), "still belongs to an earlier job"), ([], "is not this job's")],
+)
+@pytest.mark.parametrize(
+    ("plural", "name"), [("services", "j0"), ("configmaps", "j0-svc"), ("networkpolicies", "j0"), ("secrets", "j0-ssh")]
+)
+async def test_what_plugins_need_is_not_taken_from_others(
+    plural: str, name: str, owners: list[dict[str, Any]], whose: str
+) -> None:
+    """That of an earlier job is collected soon, and the new one would be without; somebody else's would be changed,
+    and deleted with the job."""
+    stream = Stream(1)
+    stream.server.others[plural, name] = a_thing_of(name, owners)
+    stream.change(1, min_available=1, plugins={"svc": (), "ssh": ()})
+    with pytest.raises(BatonError, match=whose):
+        await until_admitted(stream)
+    assert [message for reason, message in stream.said if reason == "PluginError" and f'{plural} "{name}"' in message]
+    assert not len(stream.server.stores["pods"])
+    assert stream.server.requests[f"change {plural}"] == 0
+    del stream.server.others[plural, name]
+    stream.woken[JOB] = None
+    await stream.run_all()
+    stream.move_pods("Succeeded")
+    await stream.settle()
+    assert stream.phases() == {"Completed"}
+    assert stream.server.requests[f"delete {plural}"]
+
+
+async def test_what_plugins_need_and_the_job_has_already_is_used() -> None:
+    """The program died after it was made, and before that was recorded."""
+    stream = Stream(1)
+    for plural, name in (("services", "j0"), ("configmaps", "j0-svc"), ("networkpolicies", "j0")):
+        stream.server.others[plural, name] = a_thing_of(name, owner("u0"))
+    stream.change(1, min_available=1, plugins={"svc": ()})
+    await stream.run_all()
+    assert stream.phases() == {"Running"}
+    assert stream.server.requests["change configmaps"] == 1
+
+
+async def test_the_claim_of_an_earlier_job_is_not_used_and_that_of_anybody_else_is() -> None:
+    volumes = [{"mountPath": "/data", "volumeClaimName": "data", "volumeClaim": {}}]
+    stream = Stream(1)
+    stream.server.others[CLAIMS.plural, "data"] = a_thing_of("data", owner("an earlier one"))
+    stream.change(1, min_available=1, volumes=msgspec.convert(volumes, tuple[VolumeSpec, ...]))
+    with pytest.raises(BatonError, match="still belongs to an earlier job"):
+        await until_admitted(stream)
+    stream.server.others[CLAIMS.plural, "data"] = a_thing_of("data", [])
+    stream.woken[JOB] = None
+    await stream.run_all()
+    assert stream.phases() == {"Running"}
+    assert stream.server.requests["create persistentvolumeclaims"] == 0

@@ -182,7 +182,11 @@ class JobHands:
         return {name: value for name, value in records.items() if not name.startswith("plugin-")}
 
     async def _keep(self, job: Job, thing: Belonging, *, there: bool) -> None:
-        """Make an object or renew it; one that was `there` is changed at once, and made again if somebody took it."""
+        """Make an object or renew it; one that was `there` is changed at once, and made again if somebody took it.
+
+        That of an earlier job by this name will be collected with it, and somebody else's is not ours to change, nor
+        to delete when the job ends: the job waits until the name is free.
+        """
         content = await asyncio.to_thread(thing.make)
         namespace = job.metadata.namespace
         if there:
@@ -190,8 +194,12 @@ class JobHands:
                 await self._do(self._client.patch(thing.resource, thing.name, content, namespace))
                 return
         body = {"metadata": owned_metadata(job, thing.name), **content}
-        made = await self._create(thing.resource, body, namespace)
-        if made is None and thing.renewed:
+        if await self._create(thing.resource, body, namespace) is not None:
+            return
+        other = await self._do(self._client.get(thing.resource, thing.name, namespace))
+        if not is_of(other.metadata, job):
+            raise NameTakenError(thing.resource.plural, other.metadata, job)
+        if thing.renewed:
             await self._do(self._client.patch(thing.resource, thing.name, content, namespace))
 
     async def keep_claims(self, job: Job) -> tuple[Job, dict[str, str]]:
@@ -217,9 +225,11 @@ class JobHands:
 
     async def _claim_exists(self, job: Job, name: str) -> bool:
         try:
-            await self._do(self._client.get(CLAIMS, name, job.metadata.namespace))
+            claim = await self._do(self._client.get(CLAIMS, name, job.metadata.namespace))
         except NotFoundError:
             return False
+        if is_of_earlier(claim.metadata, job):
+            raise NameTakenError(CLAIMS.plural, claim.metadata, job)
         return True
 
     async def _name_claim(self, job: Job, place: int, name: str) -> Job:

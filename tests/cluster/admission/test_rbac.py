@@ -28,6 +28,7 @@ Right = tuple[str, str, str]
 """API group, resource, verb."""
 
 OUTAGE = "only when an answer was lost or a store is behind"
+TAKEN = "a name that is taken"
 UNUSED: dict[str, dict[Right, str]] = {
     "baton-scheduler": {
         ("", "pods", "get"): OUTAGE,
@@ -54,6 +55,10 @@ UNUSED: dict[str, dict[Right, str]] = {
         ("", "persistentvolumeclaims", "get"): "jobs with volumes",
         ("", "persistentvolumeclaims", "create"): "jobs with volumes",
         ("", "configmaps", "patch"): "a job that grows",
+        ("", "configmaps", "get"): TAKEN,
+        ("", "services", "get"): TAKEN,
+        ("", "secrets", "get"): TAKEN,
+        ("networking.k8s.io", "networkpolicies", "get"): TAKEN,
         ("apps", "replicasets", "get"): OUTAGE,
         ("apps", "statefulsets", "get"): OUTAGE,
         ("apps", "daemonsets", "get"): OUTAGE,
