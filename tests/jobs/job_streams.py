@@ -41,7 +41,8 @@ class CountingServer:
         plain = msgspec.to_builtins(body)
         if (resource.plural, plain["metadata"]["name"]) in self.others:
             raise ConflictError(409, "AlreadyExists", "there is one")
-        plain["metadata"] |= {"uid": f"uid-{plain['metadata']['name']}", "resourceVersion": self._next()}
+        version = self._next()
+        plain["metadata"] |= {"uid": f"uid-{version}", "resourceVersion": version}
         return self._answer(resource, msgspec.json.decode(msgspec.json.encode(plain), type=resource.kind))
 
     async def get(self, resource: Resource[Any], name: str, namespace: str) -> Any:

@@ -1,7 +1,9 @@
 """A store seen through this program's own writes."""
 
 import msgspec
+import pytest
 
+from baton.jobs import echoes as module
 from baton.jobs.echoes import Echoes
 from baton.kube.objects import Metadata
 from baton.kube.store import Key, Store
@@ -97,3 +99,41 @@ def test_groups_are_kept_apart() -> None:
     assert [item.metadata.name for item in echoes.members("of", "b")] == ["y"]
     store.put(thing(7, name="z", uid="u3", of="b"))
     assert [item.metadata.name for item in echoes.members("of", "b")] == ["z", "y"]
+
+
+@pytest.mark.parametrize("shown", [True, False], ids=["changed", "made"])
+def test_an_answer_that_is_read_after_the_end_of_its_object_is_no_news(shown: bool) -> None:
+    """Answers and the watch come by two connections, and which is read first is chance."""
+    store, echoes = a_pair()
+    store.put(thing(5))
+    if shown:
+        echoes.wrote(thing(5))
+    store.remove(KEY)
+    echoes.wrote(thing(6))
+    assert echoes.get(KEY) is None
+    assert echoes.members("of", "a") == []
+
+
+def test_an_object_that_an_old_list_left_out_is_not_over() -> None:
+    store, echoes = a_pair()
+    store.put(thing(5))
+    store.replace([])
+    store.put(thing(5))
+    echoes.wrote(thing(6))
+    assert echoes.get(KEY) == thing(6)
+
+
+def test_what_is_never_shown_is_waited_for_so_long_and_then_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was removed while the watch was cut; nobody else will say so."""
+    store, echoes = a_pair()
+    assert echoes.unseen_s("a") is None
+    echoes.wrote(thing(5))
+    assert module.LIMIT_S - 5 < (echoes.unseen_s("a") or 0.0) <= module.LIMIT_S
+    monkeypatch.setattr(module, "LIMIT_S", 0.0)
+    assert echoes.members("of", "a") == []
+    assert echoes.unseen_s("a") is None
+    monkeypatch.undo()
+    assert echoes.get(KEY) is None
+    echoes.wrote(thing(7))
+    store.put(thing(7))
+    assert echoes.unseen_s("a") is None

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from baton.jobs import job_controller
+from baton.jobs import echoes, job_controller
 from baton.kube.client import Resource
 from baton.kube.errors import ForbiddenError
 from baton.kube.store import Key, key_of
@@ -168,6 +168,25 @@ async def test_pods_that_a_running_job_gets_are_counted_soon() -> None:
     stream.server.show()
     (job,) = stream.server.stores["jobs"]
     assert job.status.pending == 1
+
+
+async def test_a_job_asks_for_another_look_while_a_pod_that_it_made_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The pod may have gone while the watch was cut, and then nothing else brings the controller back."""
+    stream = Stream(1)
+    await stream.run_all()
+    stream.change(2, min_available=1)
+    await stream.controller.sync(Key("n/j0"))
+    stream.server.unseen.clear()
+    stream.controller._memories[Key("n/j0")].due_s = 0.0
+    again_s = await stream.controller.sync(Key("n/j0"))
+    assert again_s is not None
+    assert again_s > job_controller.COALESCE_S
+    assert stream.server.requests["create pods"] == 2
+    monkeypatch.setattr(echoes, "LIMIT_S", 0.0)
+    await stream.controller.sync(Key("n/j0"))
+    assert stream.server.requests["create pods"] == 3
 
 
 async def test_where_the_server_takes_no_phase_from_the_maker_pods_wait_for_the_scheduler(

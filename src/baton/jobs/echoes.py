@@ -3,6 +3,9 @@
 A watch is behind: right after a pod was made, the store does not show it, and whoever looks there makes it again. So
 what the API server answered to a write stands in for the store until the store has it, or something newer. What was
 deleted counts as terminating until it is gone.
+
+Answers and the watch come by two connections, so an answer may also be read after the watch has shown the end of its
+object. It is ignored then, else the object would live on here for a while.
 """
 
 import time
@@ -13,7 +16,7 @@ from baton.kube.store import Delta, Key, Named, Store, key_of, version_of
 
 T = TypeVar("T", bound=Named)
 
-_LIMIT_S = 60.0
+LIMIT_S = 60.0
 """An object that was made and removed between two lists is never shown at all; after this it is not waited for."""
 
 
@@ -31,10 +34,14 @@ class Echoes(Generic[T]):
         self._written: dict[Key, _Write[T]] = {}
         self._members: dict[str, dict[Key, None]] = {}
         self._deleted: set[str] = set()
+        self._ended: dict[str, float] = {}
+        """Uids of what has gone lately, and when, the oldest first."""
         store.subscribe(self._heard)
 
     def wrote(self, item: T) -> None:
         """The API server answered a write with this."""
+        if item.metadata.uid in self._ended:
+            return
         key = key_of(item)
         self._written[key] = _Write(item, time.monotonic())
         for name in self._group(item):
@@ -60,6 +67,13 @@ class Echoes(Generic[T]):
             return known
         return own.item
 
+    def unseen_s(self, name: str) -> float | None:
+        """How long something of the group is still waited for that the store has not shown. Whoever reckons with it has
+        to look again then: if it is gone, nothing else will say so."""
+        writes = [self._written[key] for key in self._members.get(name, ()) if key in self._written]
+        unseen = [write.at_s for write in writes if self._store.get(key_of(write.item)) is None]
+        return max(0.0, min(unseen) + LIMIT_S - time.monotonic()) if unseen else None
+
     def members(self, index: str, name: str) -> list[T]:
         """The newest of everything under a name of an index, what the store does not have yet included."""
         found = {key_of(item): item for item in self._store.by_index(index, name)}
@@ -69,11 +83,13 @@ class Echoes(Generic[T]):
                 self._forget(key, name)
             elif not self._superseded(own, found.get(key)):
                 found[key] = own.item
+            elif key not in found:
+                self._drop(key, own.item)
         return list(found.values())
 
     def _superseded(self, own: _Write[T], known: T | None) -> bool:
         if known is None:
-            return time.monotonic() - own.at_s > _LIMIT_S
+            return time.monotonic() - own.at_s >= LIMIT_S
         return version_of(known) >= version_of(own.item)
 
     def _heard(self, delta: Delta[T]) -> None:
@@ -81,10 +97,19 @@ class Echoes(Generic[T]):
         if delta.new is None:
             assert delta.old is not None
             self._deleted.discard(delta.old.metadata.uid)
+            self._bury(delta.old.metadata.uid)
             if own is not None and own.item.metadata.uid == delta.old.metadata.uid:
                 self._drop(delta.key, own.item)
-        elif own is not None and version_of(delta.new) >= version_of(own.item):
+            return
+        self._ended.pop(delta.new.metadata.uid, None)  # a list that was older than the watch had left it out
+        if own is not None and version_of(delta.new) >= version_of(own.item):
             self._drop(delta.key, own.item)
+
+    def _bury(self, uid: str) -> None:
+        now_s = time.monotonic()
+        self._ended[uid] = now_s
+        while (oldest := next(iter(self._ended))) and now_s - self._ended[oldest] > LIMIT_S:
+            del self._ended[oldest]
 
     def _drop(self, key: Key, item: T) -> None:
         del self._written[key]

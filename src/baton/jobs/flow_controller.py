@@ -95,7 +95,8 @@ class JobFlowController:
             await self._delete(flow, job)
         for body in decision.make:
             await self._make(flow, body)
-        return decision.again_s
+        unseen_s = self._jobs.unseen_s(flow.metadata.uid)
+        return min((wait_s for wait_s in (decision.again_s, unseen_s) if wait_s is not None), default=None)
 
     def _templates_of(self, flow: JobFlow) -> dict[str, JobTemplate]:
         found = {

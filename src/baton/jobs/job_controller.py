@@ -131,8 +131,8 @@ class JobController:
             assert item is not None
             if delta.new is not None and self._groups.is_own(delta.new):
                 return
-            if owner := item.metadata.controller(JOB_KIND, BATCH):
-                woken(Key(f"{item.metadata.namespace}/{owner.name}"))
+            for name in job_keys_of(item):
+                woken(Key(name))
 
         def command_changed(delta: Delta[Command]) -> None:
             if delta.new is not None:
@@ -146,7 +146,7 @@ class JobController:
         self._commands.subscribe(command_changed)
         self._jobs = Echoes(jobs)
         self._pods = Echoes(pods, job_keys_of)
-        self._groups = Echoes(groups)
+        self._groups = Echoes(groups, job_keys_of)
         self._hands = JobHands(self._client, self._jobs, self._pods, self._groups, QueueCredits(queues, groups))
 
     async def sync(self, key: Key) -> float | None:
@@ -169,7 +169,8 @@ class JobController:
         if not job.status.state.phase:
             self._new[key] = None
         try:
-            return await self._step(job, pods, memory, updated=updated)
+            again_s = await self._step(job, pods, memory, updated=updated)
+            return _soonest(again_s, self._pods.unseen_s(key), self._groups.unseen_s(key))
         except ConflictError:
             # Somebody else changed the job first; the watch is about to show what.
             memory.due_s = None

@@ -10,8 +10,8 @@ from baton.jobs.job_pods import pod_name
 from baton.jobs.job_policies import PodView
 from baton.kube.core import Pod
 from baton.kube.objects import Metadata
-from baton.kube.volcano import BATCH, JOB_KIND, Command, Job
-from baton.kube.volcano_names import JOB_NAME, JobPhase
+from baton.kube.volcano import BATCH, JOB_KIND, Command, Job, PodGroup
+from baton.kube.volcano_names import JobPhase
 
 
 class Memory(msgspec.Struct):
@@ -29,10 +29,10 @@ class Memory(msgspec.Struct):
     """Commands that were carried out, by uid."""
 
 
-def job_keys_of(pod: Pod) -> Iterable[str]:
-    """The key of the job that a pod belongs to, if it belongs to one."""
-    owner = pod.metadata.controller(JOB_KIND, BATCH)
-    return (f"{pod.metadata.namespace}/{pod.metadata.annotations.get(JOB_NAME, owner.name)}",) if owner else ()
+def job_keys_of(item: Pod | PodGroup) -> Iterable[str]:
+    """The key of the job that a pod or its group belongs to, if it belongs to one."""
+    owner = item.metadata.controller(JOB_KIND, BATCH)
+    return (f"{item.metadata.namespace}/{owner.name}",) if owner else ()
 
 
 def is_of(metadata: Metadata, job: Job) -> bool:
