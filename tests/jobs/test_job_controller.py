@@ -103,6 +103,22 @@ async def test_the_hosts_of_a_scaled_job_are_changed_at_once_and_made_again_wher
     assert server.requests["create configmaps"] >= 2
 
 
+async def test_what_plugins_need_is_made_once_and_removed_once_also_in_a_crowd(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To record it costs one request, to make it again three, and a key for ssh a tenth of a second of CPU."""
+    monkeypatch.setattr(job_controller, "CROWD", 0)
+    stream = Stream(1)
+    await stream.scale(1, min_available=1, plugins={"svc": ()})
+    await stream.run_all()
+    stream.move_pods("Succeeded")
+    await stream.settle()
+    assert stream.phases() == {"Completed"}
+    await stream.controller.sync(Key("n/j0"))
+    for kind in ("services", "configmaps", "networkpolicies"):
+        assert (stream.server.requests[f"create {kind}"], stream.server.requests[f"delete {kind}"]) == (1, 1)
+
+
 async def test_the_group_hears_that_fewer_are_needed_before_they_go() -> None:
     """Else the scheduler takes them for lost."""
     stream = Stream(1)

@@ -289,7 +289,10 @@ class JobController:
         moved = begun and status.state.phase != job.status.state.phase
         crowd = self._is_crowd()
         eventful = asked or bool(memory.gone) or status.succeeded + status.failed + status.terminating > 0
-        urgent = (moved and not (crowd and status.state.phase == JobPhase.RUNNING)) or (eventful and not begun)
+        # What was made and is not recorded is made again at each look.
+        furnished = status.controlled_resources != job.status.controlled_resources
+        moves_now = moved and not (crowd and status.state.phase == JobPhase.RUNNING)
+        urgent = moves_now or furnished or (eventful and not begun)
         now_s = time.monotonic()
         patience_s = CROWDED_S if crowd else COALESCE_S if begun else 0.0
         memory.due_s = now_s + patience_s if memory.due_s is None else min(memory.due_s, now_s + patience_s)
