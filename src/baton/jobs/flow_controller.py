@@ -1,10 +1,11 @@
 """JobFlows: makes the jobs of a graph in its order; and what JobTemplates tell about the jobs made from them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import structlog
 from prometheus_client import Gauge
 
+from baton.errors import BatonError
 from baton.jobs import flow_probes
 from baton.jobs import flow_rules as rules
 from baton.jobs.controller import Surroundings, Wake
@@ -93,8 +94,7 @@ class JobFlowController:
             await self._write(flow, decision)
         for job in decision.delete:
             await self._delete(flow, job)
-        for body in decision.make:
-            await self._make(flow, body)
+        await self._make_all(flow, decision.make)
         unseen_s = self._jobs.unseen_s(flow.metadata.uid)
         return min((wait_s for wait_s in (decision.again_s, unseen_s) if wait_s is not None), default=None)
 
@@ -107,6 +107,17 @@ class JobFlowController:
     def _addresses(self, flow: JobFlow, check: rules.Check) -> list[str]:
         pods = self._pods.by_index("task of job", f"{flow.metadata.namespace}/{check.job}/{check.task}")
         return [pod.status.pod_ip for pod in pods]
+
+    async def _make_all(self, flow: JobFlow, bodies: Sequence[rules.JobBody]) -> None:
+        """Make jobs; one that cannot be made does not keep the others from it."""
+        failures: list[BatonError] = []
+        for body in bodies:
+            try:
+                await self._make(flow, body)
+            except BatonError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     async def _make(self, flow: JobFlow, body: rules.JobBody) -> None:
         name = body["metadata"]["name"]
