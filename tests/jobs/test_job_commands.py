@@ -1,5 +1,7 @@
-"""Commands and the moment at which they come: before their job is seen, before it has a status, two within a second."""
+"""What is asked of a job and happens to it at a bad moment: before it is seen, before it has a status, two things at
+once, or while a policy's timeout runs."""
 
+import datetime
 from typing import Any
 
 import msgspec
@@ -107,6 +109,35 @@ async def test_a_pod_that_is_evicted_before_its_job_has_a_status_is_an_event_too
     await stream.run_all()
     assert stream.phases() == {""}
     evict(stream)
+    await stream.settle()
+    (job,) = stream.server.stores["jobs"]
+    assert job.status.retry_count == 1
+
+
+async def test_a_changed_job_is_an_event_also_for_a_policy_with_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Stream(1)
+    now = datetime.datetime.now(datetime.UTC)
+    monkeypatch.setattr(stream.controller, "_now", lambda: now)
+    policy = msgspec.convert({"action": "RestartJob", "event": "JobUpdated", "timeout": "10m"}, LifecyclePolicy)
+    await stream.scale(1, min_available=1, policies=(policy,))
+    await stream.run_all()
+    now += datetime.timedelta(hours=1)
+    await stream.scale(2, min_available=1)
+    assert stream.phases() == {"Running"}
+    now += datetime.timedelta(minutes=11)
+    stream.woken[JOB] = None
+    await stream.settle()
+    (job,) = stream.server.stores["jobs"]
+    assert job.status.retry_count == 1
+
+
+async def test_a_changed_job_is_an_event_though_somebody_wrote_to_it_meanwhile() -> None:
+    stream = Stream(1)
+    policy = msgspec.convert({"action": "RestartJob", "event": "JobUpdated"}, LifecyclePolicy)
+    await stream.run_all()
+    stream.server.conflicts = 1
+    await stream.scale(2, min_available=1, policies=(policy,))
+    stream.woken[JOB] = None
     await stream.settle()
     (job,) = stream.server.stores["jobs"]
     assert job.status.retry_count == 1

@@ -165,11 +165,11 @@ class JobController:
             self._later.pop(key, None)
             return await self._dismiss(key, self._commands.by_index("job", key), seen=job is not None)
         pods = {pod.metadata.name: pod for pod in self._pods.members("job", key) if is_of(pod.metadata, job)}
-        memory, updated = self._recall(key, job, pods.values())
+        memory = self._recall(key, job, pods.values())
         if not job.status.state.phase:
             self._new[key] = None
         try:
-            again_s = await self._step(job, pods, memory, updated=updated)
+            again_s = await self._step(job, pods, memory)
             return _soonest(again_s, self._pods.unseen_s(key), self._groups.unseen_s(key))
         except ConflictError:
             # Somebody else changed the job first; the watch is about to show what.
@@ -180,7 +180,7 @@ class JobController:
                 raise
             return None  # the namespace is on its way out, and the job with it
 
-    async def _step(self, job: Job, pods: dict[str, Pod], memory: Memory, *, updated: bool) -> float | None:
+    async def _step(self, job: Job, pods: dict[str, Pod], memory: Memory) -> float | None:
         now_s = self._now().timestamp()
         views = [self._view(pod) for pod in pods.values()]
         group = self._groups.get(Key(f"{job.metadata.namespace}/{group_name(job)}"))
@@ -192,7 +192,7 @@ class JobController:
             group=group,
             gone=self._gone(job, memory, views),
             order=_order(command, job) if command is not None else None,
-            updated=updated,
+            updated=memory.updated,
             seen_s=memory.seen_s,
             now_s=now_s,
         )
@@ -229,8 +229,7 @@ class JobController:
         """Store what is going to happen before any of it does."""
         job = await self._store(job, plan.status, memory)
         record(self._recorder, job.metadata.reference(JOB_KIND, BATCH), plan.sayings)
-        memory.gone.clear()
-        memory.seen_s.clear()
+        memory.forget_causes()
         return job
 
     async def _furnish(self, job: Job, plan: Plan) -> tuple[Job, JobStatus]:
@@ -371,18 +370,17 @@ class JobController:
         except NotFoundError:
             _LOG.debug("command was gone", command=command.metadata.name)
 
-    def _recall(self, key: Key, job: Job, pods: Iterable[Pod]) -> tuple[Memory, bool]:
-        """What is remembered of the job, and whether its spec has changed since."""
+    def _recall(self, key: Key, job: Job, pods: Iterable[Pod]) -> Memory:
+        """What is remembered of the job, that its spec has changed since included."""
         shape = (job.spec.min_available, job.spec.priority_class_name, *(task.replicas for task in job.spec.tasks))
         memory = self._memories.get(key)
         if memory is None or memory.uid != job.metadata.uid:
             memory = self._memories[key] = Memory(job.metadata.uid, shape)
             for pod in lost_while_away(job, [view(pod) for pod in pods]):
                 memory.gone[pod.name] = pod
-            return memory, False
-        updated = memory.shape != shape
+        memory.updated = memory.updated or memory.shape != shape
         memory.shape = shape
-        return memory, updated
+        return memory
 
     def _view(self, pod: Pod) -> PodView:
         seen = view(pod)
@@ -410,8 +408,7 @@ class JobController:
     def _watch_causes(self, world: World, plan: Plan, memory: Memory) -> None:
         """Remember since when a cause is known while a policy's timeout runs; without one nothing is remembered."""
         if plan.wait_s is None:
-            memory.gone.clear()
-            memory.seen_s.clear()
+            memory.forget_causes()
             return
         for cause in plan.waiting:
             memory.seen_s.setdefault(cause.key, world.now_s)

@@ -20,6 +20,8 @@ class Memory(msgspec.Struct):
     uid: str
     shape: tuple[object, ...] = ()
     """What of the spec may change."""
+    updated: bool = False
+    """It did, and no policy has been asked about it, or one waits for its timeout."""
     gone: dict[str, PodView] = {}
     seen_s: dict[tuple[str, str, str], float] = {}
     due_s: float | None = None
@@ -27,6 +29,12 @@ class Memory(msgspec.Struct):
     said: str = ""
     done: set[str] = set()
     """Commands that were carried out, by uid."""
+
+    def forget_causes(self) -> None:
+        """Policies have answered to all that happened, or have nothing to say to it."""
+        self.updated = False
+        self.gone.clear()
+        self.seen_s.clear()
 
 
 def job_keys_of(item: Pod | PodGroup) -> Iterable[str]:

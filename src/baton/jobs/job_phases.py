@@ -80,7 +80,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """Pods (task, name) that went away without the controller's doing."""
     order: Order | None = None
     updated: bool = False
-    """The spec has just changed: a policy may name JobUpdated."""
+    """The spec has changed: a policy may name JobUpdated."""
     seen_s: Mapping[tuple[str, str, str], float] = {}
     now_s: float = 0.0
 
