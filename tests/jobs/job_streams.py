@@ -94,6 +94,12 @@ class CountingServer:
 
     async def delete(self, resource: Resource[Any], name: str, namespace: str, *, options: Any = None) -> None:
         self.requests[f"delete {resource.plural}"] += 1
+        other = self.others.get((resource.plural, name))
+        if other is not None and (options or {}).get("preconditions", {}).get("uid", other.metadata.uid) != (
+            other.metadata.uid
+        ):
+            raise ConflictError(409, "Conflict", "the uid is another")
+        self.others.pop((resource.plural, name), None)
         if resource.plural in self.stores:
             self.stores[resource.plural].remove(Key(f"{namespace}/{name}"))
 

@@ -78,6 +78,17 @@ async def test_a_command_for_an_earlier_job_of_that_name_does_nothing_to_this_on
     assert not len(stream.server.stores["commands"])
 
 
+async def test_a_command_that_took_the_name_of_one_that_is_carried_out_is_not_deleted_with_it() -> None:
+    stream = Stream(1)
+    await stream.run_all()
+    order(stream, "ResumeJob")
+    (first,) = stream.server.stores["commands"]
+    second = msgspec.structs.replace(first.metadata, uid="another")
+    stream.server.others["commands", "do-it"] = msgspec.structs.replace(first, metadata=second)
+    await stream.settle()
+    assert ("commands", "do-it") in stream.server.others
+
+
 async def test_of_two_commands_within_a_second_the_first_is_carried_out_first() -> None:
     stream = Stream(1)
     await stream.run_all()

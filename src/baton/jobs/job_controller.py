@@ -365,10 +365,10 @@ class JobController:
         return None
 
     async def _consume(self, command: Command) -> None:
-        try:
-            await self._client.delete(COMMANDS, command.metadata.name, command.metadata.namespace)
-        except NotFoundError:
-            _LOG.debug("command was gone", command=command.metadata.name)
+        metadata = command.metadata
+        only = {"preconditions": {"uid": metadata.uid}}
+        with contextlib.suppress(NotFoundError, ConflictError):  # gone, or another one of that name by now
+            await self._client.delete(COMMANDS, metadata.name, metadata.namespace, options=only)
 
     def _recall(self, key: Key, job: Job, pods: Iterable[Pod]) -> Memory:
         """What is remembered of the job, that its spec has changed since included."""
