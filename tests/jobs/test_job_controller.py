@@ -70,6 +70,18 @@ async def test_a_pod_that_is_given_a_node_is_no_news_for_its_job() -> None:
     assert not stream.woken
 
 
+@pytest.mark.parametrize("index", ["²", "9" * 5000, "first"])
+async def test_whatever_somebody_writes_into_a_pods_annotations_does_not_end_the_watch(index: str) -> None:
+    stream = Stream(1)
+    await stream.run_all()
+    (pod,) = stream.server.stores["pods"]
+    notes = {**pod.metadata.annotations, "volcano.sh/task-index": index}
+    odd = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=notes))
+    stream.server.stores["pods"].put(stream.server.changed(odd))
+    await stream.settle()
+    assert stream.phases() == {"Running"}
+
+
 async def test_the_end_of_a_job_does_not_wait_for_the_crowd() -> None:
     stream = Stream(300)
     await stream.run_all()

@@ -62,6 +62,7 @@ def things(job: Job) -> dict[tuple[str, str], Body]:
         (["--port=5", "-flag", "--name", "x"], {"port": 5, "flag": True, "name": "x"}),
         (["--flag=true"], {"port": 1, "flag": True, "name": "n"}),
         (["--flag=false", "--port=notanumber"], {"port": 1, "flag": False, "name": "n"}),
+        (["--port=²"], {"port": 1, "flag": False, "name": "n"}),
         (["--unknown=1", "--port=5"], {"port": 1, "flag": False, "name": "n"}),
         (["--", "--port=5"], {"port": 1, "flag": False, "name": "n"}),
     ],

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from baton.jobs import podgroup_rules as rules
 from baton.kube.core import Pod
-from baton.kube.volcano import PodGroup
+from baton.kube.volcano import NetworkTopology, PodGroup
 
 OURS = ("baton", "volcano")
 MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
@@ -107,7 +107,7 @@ def test_the_minimum_is_the_pods_then_the_owners_then_one(
         assert want.spec.min_resources == {**asked, **counted, "pods": "4", "count/pods": "4"}
 
 
-@pytest.mark.parametrize("text", ["many", "-1", "2.5", "99999999999"])
+@pytest.mark.parametrize("text", ["many", "-1", "2.5", "99999999999", "²", "9" * 5000])
 def test_a_minimum_that_is_no_number_is_complained_about_and_one_is_used(text: str) -> None:
     want = rules.wanted(pod(), {MIN_MEMBER: text})
     assert want.spec.min_member == 1
@@ -138,6 +138,13 @@ def test_topology_comes_from_annotations() -> None:
     odd = rules.wanted(pod(annotations={rules.TOPOLOGY_MODE: "firm", rules.TOPOLOGY_TIER: "top"}), {})
     assert odd.spec.network_topology is not None
     assert (odd.spec.network_topology.mode, len(odd.complaints)) == ("hard", 2)
+
+
+@pytest.mark.parametrize("tier", ["top", "²", "99999999999"])
+def test_a_tier_that_is_no_number_is_left_out(tier: str) -> None:
+    want = rules.wanted(pod(annotations={rules.TOPOLOGY_TIER: tier}), {})
+    assert want.spec.network_topology == NetworkTopology(mode="hard")
+    assert len(want.complaints) == 1
 
 
 def test_the_youngest_living_pod_is_the_example() -> None:

@@ -9,6 +9,7 @@ import msgspec
 from baton.jobs.job_policies import PodView
 from baton.jobs.times import seconds
 from baton.kube.core import Pod
+from baton.kube.numerals import whole_number
 from baton.kube.volcano import BATCH, JOB_KIND, Job, TaskSpec
 from baton.kube.volcano_names import (
     COOLDOWN_TIME,
@@ -167,4 +168,4 @@ def view(pod: Pod) -> PodView:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isdigit() else 0
+    return whole_number(text) or 0

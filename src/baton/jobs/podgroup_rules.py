@@ -13,6 +13,7 @@ from baton.engine.demands import effective_amounts
 from baton.jobs.quota_usage import quota_usage, same_usage
 from baton.kube.core import Pod
 from baton.kube.mapping.pods import PodWords
+from baton.kube.numerals import whole_number
 from baton.kube.objects import OwnerReference
 from baton.kube.quantities import QuantityError, amount
 from baton.kube.store import Key
@@ -37,6 +38,7 @@ TOPOLOGY_MODE = "volcano.sh/network-topology-mode"
 TOPOLOGY_TIER = "volcano.sh/network-topology-highest-tier"
 _OVER = frozenset({"Succeeded", "Failed"})
 _WORDS = PodWords()
+_INT32_MOST = 2**31 - 1
 
 
 class Wanted(NamedTuple):
@@ -154,8 +156,9 @@ def _min_member(own: Mapping[str, str], inherited: Mapping[str, str], complaints
     text = own.get(GROUP_MIN_MEMBER) or inherited.get(GROUP_MIN_MEMBER)
     if text is None:
         return 1
-    if text.strip().isdigit() and int(text) < 2**31:
-        return int(text)
+    members = whole_number(text.strip(), _INT32_MOST)
+    if members is not None:
+        return members
     complaints.append(f"the annotation {GROUP_MIN_MEMBER} is {text!r}, expected a whole number of pods; 1 is used")
     return 1
 
@@ -181,7 +184,7 @@ def _topology(own: Mapping[str, str], complaints: list[str]) -> NetworkTopology 
     if word not in ("hard", "soft"):
         complaints.append(f"the annotation {TOPOLOGY_MODE} is {mode!r}, expected hard or soft; hard is used")
         word = "hard"
-    if tier is not None and not tier.strip().isdigit():
+    highest = whole_number(tier.strip(), _INT32_MOST) if tier is not None else None
+    if tier is not None and highest is None:
         complaints.append(f"the annotation {TOPOLOGY_TIER} is {tier!r}, expected a whole number; it is left out")
-        tier = None
-    return NetworkTopology(mode=word, highest_tier_allowed=None if tier is None else int(tier))
+    return NetworkTopology(mode=word, highest_tier_allowed=highest)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from baton.engine.objects import Amounts
 from baton.kube.mapping.cluster import group_queue, min_resources
+from baton.kube.numerals import whole_number
 from baton.kube.quantities import QuantityError, amounts
 from baton.kube.store import Delta, Key, Store, key_of, version_of
 from baton.kube.volcano import PodGroup, PodGroupSpec, Queue
@@ -89,8 +90,9 @@ class QueueCredits:
             credit = dict(amounts(said.amounts))
         except QuantityError:
             credit = {}
-        account.credit = credit if said.as_of.isdigit() else {}
-        account.as_of = int(said.as_of) if account.credit else 0
+        as_of = whole_number(said.as_of)
+        account.credit = credit if as_of is not None else {}
+        account.as_of = as_of if as_of is not None and credit else 0
         for key in [key for key, spent in account.spent.items() if spent.version <= account.as_of]:
             account.drop(key)
 

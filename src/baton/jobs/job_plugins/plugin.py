@@ -7,6 +7,7 @@ import msgspec
 
 from baton.jobs.job_pods import Body, pod_name
 from baton.kube.client import Resource
+from baton.kube.numerals import whole_number
 from baton.kube.objects import Metadata
 from baton.kube.volcano import Job, TaskSpec
 
@@ -95,8 +96,8 @@ def _assign(values: dict[str, Value], name: str, text: str) -> None:
     if kind is bool:
         values[name] = text.lower() in ("1", "t", "true")
     elif kind is int:
-        if text.isdigit():
-            values[name] = int(text)
+        number = whole_number(text)
+        values[name] = number if number is not None else values[name]
     else:
         values[name] = text
 
