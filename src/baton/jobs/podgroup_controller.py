@@ -13,7 +13,7 @@ from baton.errors import BatonError
 from baton.jobs import podgroup_rules as rules
 from baton.jobs.controller import Surroundings, Wake
 from baton.kube.core import PODS, Pod
-from baton.kube.errors import ConflictError, NotFoundError
+from baton.kube.errors import ApiError, ConflictError, ForbiddenError, NotFoundError
 from baton.kube.informers import Scope
 from baton.kube.objects import OwnerReference
 from baton.kube.store import Delta, Key, Store
@@ -73,19 +73,29 @@ class PodGroupController:
                 await self._delete(group)
             return None
         want = rules.wanted(pod, await self._inherited(pod))
+        try:
+            await self._keep(pod, group, want)
+        except ApiError as error:
+            if not (isinstance(error, ForbiddenError) and error.namespace_ends):
+                self._tell(pod, "PodGroupError", f"the pod waits without a PodGroup: {error}")
+            raise
+        await self._name(rules.unnamed(pods))
+        return None
+
+    async def _keep(self, pod: Pod, group: PodGroup | None, want: rules.Wanted) -> None:
+        """Make the group, or bring it up to date."""
         if group is None:
             try:
                 await self._client.create(POD_GROUPS, rules.body(pod, want), pod.metadata.namespace)
             except ConflictError:
-                pass  # made already, and the store has not heard of it; the next change brings us here again
-            else:
-                _LOG.info("PodGroup made", group=key, min_member=want.spec.min_member)
-                self._complain(pod, want)
+                return  # made already, and the store has not heard of it; the next change brings us here again
+            _LOG.info("PodGroup made", group=rules.group_name(pod), min_member=want.spec.min_member)
         elif change := rules.changes(group, want):
             await self._client.patch(POD_GROUPS, group.metadata.name, change, group.metadata.namespace)
-            self._complain(pod, want)
-        await self._name(rules.unnamed(pods))
-        return None
+        else:
+            return
+        for sentence in want.complaints:
+            self._tell(pod, "InvalidAnnotation", sentence)
 
     def _replicas(self, key: Key) -> int | None:
         """How many pods the group's owner wants; None when it does not say, or is gone and takes the group along."""
@@ -145,8 +155,5 @@ class PodGroupController:
         if failures:
             raise failures[0]
 
-    def _complain(self, pod: Pod, want: rules.Wanted) -> None:
-        metadata = pod.metadata
-        about = metadata.reference("Pod", "v1")
-        for sentence in want.complaints:
-            self._recorder.record(about, "InvalidAnnotation", sentence, warning=True)
+    def _tell(self, pod: Pod, reason: str, sentence: str) -> None:
+        self._recorder.record(pod.metadata.reference("Pod", "v1"), reason, sentence, warning=True)
