@@ -244,6 +244,21 @@ def test_a_deleted_job_takes_everything_along(start: Start, job_bed: Bed, namesp
     )
 
 
+def test_a_job_that_is_deleted_and_applied_again_has_everything_of_its_own(
+    start: Start, job_bed: Bed, namespace: str
+) -> None:
+    """Its names are those of the earlier one, of which the collector removes things and pods meanwhile."""
+    first = start(task(), name="again", plugins={"svc": [], "ssh": []})
+    first.until("Running", running=2)
+    job_bed.api.delete(path("jobs", namespace, "again"))
+    second = start(task(), name="again", plugins={"svc": [], "ssh": []})
+    second.until("Running", running=2)
+    for where in ("services/again", "configmaps/again-svc", "secrets/again-ssh"):
+        (owner,) = job_bed.api.get(f"/api/v1/namespaces/{namespace}/{where}")["metadata"]["ownerReferences"]
+        assert owner["uid"] == second.uid
+    assert {pod["metadata"]["ownerReferences"][0]["uid"] for pod in second.pods().values()} == {second.uid}
+
+
 def test_volumes_are_claimed_and_named_in_the_job(start: Start, job_bed: Bed, namespace: str) -> None:
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "x"}
     volumes = [{"mountPath": "/mine", "volumeClaimName": "ready"}, {"mountPath": "/new", "volumeClaim": claim}]
