@@ -214,9 +214,10 @@ def check_place(queue: Mapping[str, Any], tree: Tree, findings: Findings, max_de
     here = tree.get(name)
     already = here is not None and (here.spec.parent or ROOT_QUEUE) == parent_name
     pods = parent.status.allocated.get("pods", 0)
-    if parent_name != ROOT_QUEUE and not already and amount("pods", pods) > 0:
-        findings.add(PARENT_BUSY, field, parent=parent_name, queue=name, pods=pods)
     siblings = [one for one in tree.children(parent_name) if one.metadata.name != name]
+    # A parent's pods are those of its children; only a leaf's are its own, and would be left in a queue above others.
+    if parent_name != ROOT_QUEUE and not already and not siblings and amount("pods", pods) > 0:
+        findings.add(PARENT_BUSY, field, parent=parent_name, queue=name, pods=pods)
     _check_limits(root["spec"], name, parent, siblings, findings)
     for child in tree.children(name):
         _check_capability(root["spec"]["capability"], child, name, findings)
