@@ -1,6 +1,8 @@
 """Queues among queues: what may be changed or added around others that are in use."""
 
-from tests.jobs.admission.cases import Case, Object, queue
+import pytest
+
+from tests.jobs.admission.cases import LARGE, SMALL, Case, Object, queue
 from tests.jobs.admission.test_refusals import review
 
 
@@ -15,3 +17,26 @@ def test_a_parent_in_use_gets_another_child_beside_those_whose_pods_run() -> Non
     assert review(Case("none", queue("speech", parent="research"), given)).findings.message() == ""
     moved = queue("speech", parent="research")
     assert review(Case("none", moved, (*given, queue("speech")), before=queue("speech"))).findings.message() == ""
+
+
+def test_a_queue_may_change_its_weight_where_its_place_would_not_be_given_to_a_new_one() -> None:
+    """Queues that were made before there was a limit of depth or of sums are not locked up by it."""
+    deep = [queue("d1", deserved=SMALL), *(queue(f"d{depth}", parent=f"d{depth - 1}") for depth in range(2, 8))]
+    heavier = queue("d7", parent="d6", weight=5)
+    assert review(Case("none", heavier, tuple(deep), before=deep[-1])).findings.message() == ""
+    given = (queue("shared", deserved=SMALL), queue("one", parent="shared", deserved=LARGE))
+    heavier = queue("one", parent="shared", deserved=LARGE, weight=5)
+    assert review(Case("none", heavier, given, before=given[1])).findings.message() == ""
+
+
+@pytest.mark.parametrize("kind", ["deserved", "guarantee"])
+def test_a_parent_may_not_promise_less_than_its_children_were_promised(kind: str) -> None:
+    def promised(amounts: Object) -> Object:
+        return {"deserved": amounts, **({"guarantee": {"resource": amounts}} if kind == "guarantee" else {})}
+
+    before = queue("shared", **promised({"cpu": "16"}))
+    given = (before, *(queue(name, parent="shared", **promised(SMALL)) for name in ("one", "two")))
+    fits = queue("shared", **promised(LARGE))
+    assert review(Case("none", fits, given, before=before)).findings.message() == ""
+    verdict = review(Case("none", queue("shared", **promised(SMALL)), given, before=before))
+    assert f"sum of children's {kind} (8) exceeds parent's {kind} limit (4) of cpu" in verdict.findings.message()

@@ -137,7 +137,7 @@ class Webhooks:
                 check_queue_deletion(request.name, tree, findings)
             elif not request.leaving and request.new.get("spec") != request.old.get("spec"):
                 check_queue(request.new, findings)
-                check_place(request.new, tree, findings, self._policy.max_queue_depth)
+                check_place(request.new, tree, findings, self._policy.max_queue_depth, request.old)
             if not findings.refusals:
                 break
         return Verdict(findings, Patches())

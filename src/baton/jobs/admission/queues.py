@@ -185,8 +185,18 @@ def _check_hierarchy(annotations: Field, findings: Findings) -> None:
             break
 
 
-def check_place(queue: Mapping[str, Any], tree: Tree, findings: Findings, max_depth: int = MAX_DEPTH) -> None:
-    """Where a queue stands among the others, and whether the limits around it hold."""
+def check_place(
+    queue: Mapping[str, Any],
+    tree: Tree,
+    findings: Findings,
+    max_depth: int = MAX_DEPTH,
+    before: Mapping[str, Any] | None = None,
+) -> None:
+    """Where a queue stands among the others, and whether the limits around it hold.
+
+    Of a queue that was there `before` only what changed is checked: one whose place or amounts a new queue would not
+    get can still be given another weight.
+    """
     root = Field("", queue)
     name = str(root["metadata"]["name"].value)
     annotation = root["metadata"]["annotations"][HIERARCHY]
@@ -196,84 +206,92 @@ def check_place(queue: Mapping[str, Any], tree: Tree, findings: Findings, max_de
             findings.add(HIERARCHY_INSIDE, annotation, other=theirs, queue=other.metadata.name)
     if name == ROOT_QUEUE:
         return
-    field = root["spec"]["parent"]
+    spec, old = root["spec"], Field("", before)["spec"]
+    parent_name = str(spec["parent"].value or ROOT_QUEUE)
+    moved = not before or str(old["parent"].value or ROOT_QUEUE) != parent_name
+    if moved and not _check_parent(spec["parent"], name, tree, findings, max_depth):
+        return
+    if moved or any(old[kind].value != spec[kind].value for kind in ("capability", "deserved", "guarantee")):
+        _check_limits(spec, name, parent_name, tree, findings)
+
+
+def _check_parent(field: Field, name: str, tree: Tree, findings: Findings, max_depth: int) -> bool:
+    """Whether a queue may stand below another; False when there is no such place at all."""
     parent_name = str(field.value or ROOT_QUEUE)
     parent = tree.get(parent_name)
     if parent is None and parent_name != ROOT_QUEUE:
         findings.add(PARENT_MISSING, field, parent=parent_name)
-        return
+        return False
     above = tree.path(parent_name)
     if name in above:
         findings.add(PARENT_SELF, field, cycle=" → ".join([name, *above[: above.index(name) + 1]]))
-        return
+        return False
     depth = len([one for one in above if one != ROOT_QUEUE]) + 1
     if depth > max_depth:
         findings.add(PARENT_DEPTH, field, depth=depth, limit=max_depth)
-    if parent is None:
-        return
-    here = tree.get(name)
-    already = here is not None and (here.spec.parent or ROOT_QUEUE) == parent_name
-    pods = parent.status.allocated.get("pods", 0)
-    siblings = [one for one in tree.children(parent_name) if one.metadata.name != name]
     # A parent's pods are those of its children; only a leaf's are its own, and would be left in a queue above others.
-    if parent_name != ROOT_QUEUE and not already and not siblings and amount("pods", pods) > 0:
+    pods = parent.status.allocated.get("pods", 0) if parent is not None else 0
+    if parent_name != ROOT_QUEUE and not tree.children(parent_name) and amount("pods", pods) > 0:
         findings.add(PARENT_BUSY, field, parent=parent_name, queue=name, pods=pods)
-    _check_limits(root["spec"], name, parent, siblings, findings)
-    for child in tree.children(name):
-        _check_capability(root["spec"]["capability"], child, name, findings)
+    return True
 
 
-def _check_limits(spec: Field, name: str, parent: Queue, siblings: list[Queue], findings: Findings) -> None:
-    limits = _known(parent.spec.capability)
-    for resource, own in _amounts(spec["capability"], Findings()).items():
-        if resource in limits and own > limits[resource]:
+def _check_limits(spec: Field, name: str, parent_name: str, tree: Tree, findings: Findings) -> None:
+    """What a queue may have against what the queue above it has, and those below it against what it has."""
+    children = tree.children(name)
+    if (parent := tree.get(parent_name)) is not None:
+        limits = _known(parent.spec.capability)
+        for resource, own in _amounts(spec["capability"], Findings()).items():
+            _check_capability(spec["capability"][resource], name, own, parent_name, limits, resource, findings)
+    limits = _amounts(spec["capability"], Findings())
+    for child in children:
+        for resource, own in _known(child.spec.capability).items():
+            _check_capability(spec["capability"][resource], child.metadata.name, own, name, limits, resource, findings)
+    siblings = [one for one in tree.children(parent_name) if one.metadata.name != name]
+    for kind, field in (("deserved", spec["deserved"]), ("guarantee", spec["guarantee"]["resource"])):
+        own_amounts = _amounts(field, Findings())
+        if parent is not None:
+            sums = {resource: own + _promised(kind, siblings, resource) for resource, own in own_amounts.items()}
+            _check_sums(field, kind, sums, parent_name, _known(_promise(kind, parent)), findings)
+        sums = {resource: _promised(kind, children, resource) for resource in own_amounts}
+        _check_sums(field, kind, sums, name, own_amounts, findings)
+
+
+def _check_capability(
+    field: Field, child: str, own: int, parent: str, limits: Amounts, resource: str, findings: Findings
+) -> None:
+    if resource in limits and own > limits[resource]:
+        findings.add(
+            CHILD_CAPABILITY,
+            field,
+            queue=child,
+            own=text_of(resource, own),
+            parent=parent,
+            limit=text_of(resource, limits[resource]),
+            resource=resource,
+        )
+
+
+def _check_sums(field: Field, kind: str, sums: Amounts, parent: str, limits: Amounts, findings: Findings) -> None:
+    for resource, total in sums.items():
+        if resource in limits and total > limits[resource]:
             findings.add(
-                CHILD_CAPABILITY,
-                spec["capability"][resource],
-                queue=name,
-                own=text_of(resource, own),
-                parent=parent.metadata.name,
+                CHILD_SUM,
+                field[resource],
+                kind=kind,
+                sum=text_of(resource, total),
                 limit=text_of(resource, limits[resource]),
                 resource=resource,
+                parent=parent,
             )
-    for kind, field, shared, others in (
-        ("deserved", spec["deserved"], parent.spec.deserved, [one.spec.deserved for one in siblings]),
-        (
-            "guarantee",
-            spec["guarantee"]["resource"],
-            parent.spec.guarantee.resource,
-            [one.spec.guarantee.resource for one in siblings],
-        ),
-    ):
-        most = _known(shared)
-        for resource, own in _amounts(field, Findings()).items():
-            total = own + sum(_known(other).get(resource, 0) for other in others)
-            if resource in most and total > most[resource]:
-                findings.add(
-                    CHILD_SUM,
-                    field[resource],
-                    kind=kind,
-                    sum=text_of(resource, total),
-                    limit=text_of(resource, most[resource]),
-                    resource=resource,
-                    parent=parent.metadata.name,
-                )
 
 
-def _check_capability(capability: Field, child: Queue, name: str, findings: Findings) -> None:
-    """A queue above others may not be made smaller than one of them."""
-    own = _amounts(capability, Findings())
-    for resource, wanted in _known(child.spec.capability).items():
-        if resource in own and wanted > own[resource]:
-            findings.add(
-                CHILD_CAPABILITY,
-                capability[resource],
-                queue=child.metadata.name,
-                own=text_of(resource, wanted),
-                parent=name,
-                limit=text_of(resource, own[resource]),
-                resource=resource,
-            )
+def _promise(kind: str, queue: Queue) -> Mapping[str, Any]:
+    return queue.spec.deserved if kind == "deserved" else queue.spec.guarantee.resource
+
+
+def _promised(kind: str, queues: Iterable[Queue], resource: str) -> int:
+    return sum(_known(_promise(kind, queue)).get(resource, 0) for queue in queues)
 
 
 def check_queue_deletion(name: str, tree: Tree, findings: Findings) -> None:
