@@ -103,6 +103,20 @@ def test_a_queue_that_is_needed_is_not_deleted(kubectl: Kubectl, kwok_bed: Bed, 
             kwok_bed.api.request("DELETE", f"{QUEUES}/{made['metadata']['name']}")
 
 
+def test_a_change_of_the_hierarchy_alone_is_checked_and_of_a_label_is_not(kubectl: Kubectl, kwok_bed: Bed) -> None:
+    placed = {"volcano.sh/hierarchy": "root/lab", "volcano.sh/hierarchy-weights": "1/2"}
+    assert kubectl.apply(queue("lab", annotations=placed))[0] == 0
+    try:
+        spoilt = {"metadata": {"annotations": {"volcano.sh/hierarchy-weights": "1/two"}}}
+        merge = "application/merge-patch+json"
+        status, answer = kwok_bed.api.request("PATCH", f"{QUEUES}/lab", spoilt, content_type=merge)
+        assert status == 422
+        assert b"each weight must be larger than 0" in answer
+        kwok_bed.api.patch(f"{QUEUES}/lab", {"metadata": {"labels": {"touched": "yes"}}})
+    finally:
+        kwok_bed.api.delete(f"{QUEUES}/lab")
+
+
 def test_a_queue_and_its_first_job_come_in_one_file(kubectl: Kubectl, kwok_bed: Bed) -> None:
     try:
         code, said = kubectl.apply(queue("fresh"), job(queue="fresh"))

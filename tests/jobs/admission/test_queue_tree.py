@@ -11,12 +11,28 @@ def busy(made: Object, pods: int = 3) -> Object:
     return {**made, "status": {"state": "Open", "allocated": {"pods": str(pods), "cpu": "3"}}}
 
 
+def path(name: str, hierarchy: str, weights: str) -> Object:
+    return queue(name, annotations={"volcano.sh/hierarchy": hierarchy, "volcano.sh/hierarchy-weights": weights})
+
+
 def test_a_parent_in_use_gets_another_child_beside_those_whose_pods_run() -> None:
     """What a queue has allocated is that of the queues below it, too."""
     given = (busy(queue("research")), busy(queue("vision", parent="research")))
     assert review(Case("none", queue("speech", parent="research"), given)).findings.message() == ""
     moved = queue("speech", parent="research")
     assert review(Case("none", moved, (*given, queue("speech")), before=queue("speech"))).findings.message() == ""
+
+
+def test_queues_may_share_a_place_in_the_hierarchy() -> None:
+    given = (path("vision", "root/research", "1/2"),)
+    assert review(Case("none", path("speech", "root/research", "1/2"), given)).findings.message() == ""
+
+
+def test_a_change_of_the_hierarchy_alone_is_checked() -> None:
+    """The scheduler reads these annotations; that the spec stays as it was says nothing about them."""
+    before = path("vision", "root/research", "1/2")
+    after = path("vision", "root/research", "1/two")
+    assert review(Case("none", after, (before,), before=before)).findings.keys == ["queue-hierarchy-weight"]
 
 
 def test_a_queue_may_change_its_weight_where_its_place_would_not_be_given_to_a_new_one() -> None:

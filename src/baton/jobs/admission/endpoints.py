@@ -17,7 +17,14 @@ from baton.jobs.admission.jobs import check_job, default_job
 from baton.jobs.admission.patches import Patches, patched
 from baton.jobs.admission.podgroups import check_pod_group, check_queue_choice, default_pod_group
 from baton.jobs.admission.pods import check_pod
-from baton.jobs.admission.queues import MAX_DEPTH, check_place, check_queue, check_queue_deletion, default_queue
+from baton.jobs.admission.queues import (
+    MAX_DEPTH,
+    check_place,
+    check_queue,
+    check_queue_deletion,
+    default_queue,
+    queue_changed,
+)
 from baton.jobs.admission.resource_groups import ResourceGroup, default_pod
 from baton.jobs.admission.reviews import CREATE, DELETE, UPDATE, Request, Verdict
 from baton.kube.volcano_names import DEFAULT_QUEUE, DEFAULT_SCHEDULER
@@ -135,7 +142,7 @@ class Webhooks:
             tree = await self._cluster.tree(fresh=fresh)
             if request.operation == DELETE:
                 check_queue_deletion(request.name, tree, findings)
-            elif not request.leaving and request.new.get("spec") != request.old.get("spec"):
+            elif not request.leaving and queue_changed(request.old, request.new):
                 check_queue(request.new, findings)
                 check_place(request.new, tree, findings, self._policy.max_queue_depth, request.old)
             if not findings.refusals:

@@ -185,6 +185,14 @@ def _check_hierarchy(annotations: Field, findings: Findings) -> None:
             break
 
 
+def queue_changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether anything changed that is checked: the specification, or the place that annotations give the queue."""
+    old, new = Field("", before)["metadata"]["annotations"], Field("", now)["metadata"]["annotations"]
+    return before.get("spec") != now.get("spec") or any(
+        old[key].value != new[key].value for key in (HIERARCHY, HIERARCHY_WEIGHTS)
+    )
+
+
 def check_place(
     queue: Mapping[str, Any],
     tree: Tree,
@@ -202,7 +210,7 @@ def check_place(
     annotation = root["metadata"]["annotations"][HIERARCHY]
     for other in tree.all():
         theirs = other.metadata.annotations.get(HIERARCHY, "")
-        if annotation and theirs and other.metadata.name != name and f"{theirs}/".startswith(f"{annotation.value}/"):
+        if annotation and other.metadata.name != name and theirs.startswith(f"{annotation.value}/"):
             findings.add(HIERARCHY_INSIDE, annotation, other=theirs, queue=other.metadata.name)
     if name == ROOT_QUEUE:
         return
