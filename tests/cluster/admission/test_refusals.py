@@ -93,11 +93,12 @@ def test_a_job_can_grow_and_be_deleted(kubectl: Kubectl, kwok_bed: Bed, kwok_nam
 @pytest.mark.parametrize("case", [case for case in CASES if case.delete], ids=str)
 def test_a_queue_that_is_needed_is_not_deleted(kubectl: Kubectl, kwok_bed: Bed, case: Case) -> None:
     assert kubectl.apply(*case.given)[0] == 0
-    path = f"{QUEUES}/{case.manifest['metadata']['name']}"
+    name = case.manifest["metadata"]["name"]
     try:
-        status, answer = kwok_bed.api.request("DELETE", path)
-        assert status == 422
-        assert b"can not be deleted" in answer
+        for path in (f"{QUEUES}/{name}", f"{QUEUES}?fieldSelector=metadata.name={name}"):
+            status, answer = kwok_bed.api.request("DELETE", path)
+            assert status == 422
+            assert b"can not be deleted" in answer
     finally:
         for made in reversed(case.given):
             kwok_bed.api.request("DELETE", f"{QUEUES}/{made['metadata']['name']}")

@@ -1,9 +1,13 @@
 """Queues among queues: what may be changed or added around others that are in use."""
 
+import asyncio
+
 import pytest
 
+from baton.jobs.admission.endpoints import Policy, Webhooks
+from baton.jobs.admission.reviews import Request
 from tests.jobs.admission.cases import LARGE, SMALL, Case, Object, queue
-from tests.jobs.admission.test_refusals import review
+from tests.jobs.admission.test_refusals import KnownCluster, review
 
 
 def busy(made: Object, pods: int = 3) -> Object:
@@ -56,3 +60,13 @@ def test_a_parent_may_not_promise_less_than_its_children_were_promised(kind: str
     assert review(Case("none", fits, given, before=before)).findings.message() == ""
     verdict = review(Case("none", queue("shared", **promised(SMALL)), given, before=before))
     assert f"sum of children's {kind} (8) exceeds parent's {kind} limit (4) of cpu" in verdict.findings.message()
+
+
+@pytest.mark.parametrize("name", ["default", "root", "over"])
+def test_a_queue_that_is_needed_is_not_deleted_as_one_of_many_either(name: str) -> None:
+    """When all objects of a kind are deleted at once, the API server asks for each, but names it in the object only."""
+    given = (queue("default"), queue("root"), queue("over"), queue("under", parent="over"))
+    webhooks = Webhooks(KnownCluster(given), Policy())  # type: ignore[arg-type]  # stands in for a Cluster
+    request = Request(uid="u", operation="DELETE", name="", old_object=queue(name))
+    assert not asyncio.run(webhooks.validate_queue(request)).allowed
+    assert asyncio.run(webhooks.validate_queue(Request(uid="u", operation="DELETE", old_object=queue("under")))).allowed

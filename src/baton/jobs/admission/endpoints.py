@@ -141,7 +141,7 @@ class Webhooks:
             findings = Findings()
             tree = await self._cluster.tree(fresh=fresh)
             if request.operation == DELETE:
-                check_queue_deletion(request.name, tree, findings)
+                check_queue_deletion(request.subject, tree, findings)
             elif not request.leaving and queue_changed(request.old, request.new):
                 check_queue(request.new, findings)
                 check_place(request.new, tree, findings, self._policy.max_queue_depth, request.old)

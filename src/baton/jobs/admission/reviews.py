@@ -36,6 +36,12 @@ class Request(msgspec.Struct, frozen=True, rename="camel"):
         return self.old_object or {}
 
     @property
+    def subject(self) -> str:
+        """The object's name; when all of a kind are deleted at once, only the object itself tells it."""
+        metadata = (self.new or self.old).get("metadata")
+        return self.name or (str(metadata.get("name") or "") if isinstance(metadata, dict) else "")
+
+    @property
     def leaving(self) -> bool:
         """Whether the object is being deleted: then nobody may be kept from removing its finalizers."""
         metadata = self.new.get("metadata")

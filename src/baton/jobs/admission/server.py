@@ -136,7 +136,7 @@ class AdmissionProgram:
             try:
                 verdict = await endpoint(request)
             except BatonError as error:
-                _LOG.warning("not answered", path=path, name=request.name, error=str(error))
+                _LOG.warning("not answered", path=path, name=request.subject, error=str(error))
                 self._telemetry.answered(path, "error", time.perf_counter() - began)
                 return web.Response(status=503, text=f"{error}\n")
             self._telemetry.answered(path, "allowed" if verdict.allowed else "refused", time.perf_counter() - began)
@@ -147,7 +147,7 @@ class AdmissionProgram:
                     "refused",
                     path=path,
                     namespace=request.namespace,
-                    name=request.name,
+                    name=request.subject,
                     reason=verdict.findings.message(),
                 )
             return web.Response(body=answer(request, verdict), content_type="application/json")
