@@ -20,6 +20,7 @@ from tests.jobs.admission.cases import (
     CASES,
     Case,
     Object,
+    changed,
     container,
     cron_job,
     hyper_node,
@@ -153,6 +154,32 @@ def test_the_controller_may_name_the_claims_that_it_makes() -> None:
     assert review(Case("none", named, before=before)).findings.message() == ""
     scaled = job(volumes=named["spec"]["volumes"], minAvailable=1)
     assert review(Case("none", scaled, before=named)).findings.message() == ""
+
+
+def test_a_job_that_a_program_read_and_wrote_again_with_more_replicas_has_not_changed_else() -> None:
+    """Go writes quantities and durations in a form of its own, and times that are not set as null."""
+    claim = {"resources": {"requests": {"storage": "1024Mi"}}}
+    limits = {"nvidia.com/gpu": 1, "cpu": "1000m", "memory": "2048Mi"}
+    before = job(
+        task_of(container(resources={"limits": limits, "requests": {"cpu": 0.5}})),
+        policies=[{"event": "PodPending", "action": "RestartPod", "timeout": "90m"}],
+        volumes=[{"mountPath": "/data", "volumeClaim": claim}],
+        runningEstimate="1h",
+    )
+    claim = {"resources": {"requests": {"storage": "1Gi"}}, "status": {}}
+    limits = {"nvidia.com/gpu": "1", "cpu": "1", "memory": "2Gi"}
+    again = job(
+        task_of(container(resources={"limits": limits, "requests": {"cpu": "500m"}}), replicas=5),
+        policies=[{"event": "PodPending", "action": "RestartPod", "timeout": "1h30m0s"}],
+        volumes=[{"mountPath": "/data", "volumeClaim": claim}],
+        runningEstimate="1h0m0s",
+    )
+    again["spec"]["tasks"][0]["template"]["metadata"] = {"creationTimestamp": None}
+    assert review(Case("none", again, before=before)).findings.message() == ""
+    larger = changed(
+        again, "spec", "tasks", 0, "template", "spec", "containers", 0, "resources", "limits", "cpu", value=2
+    )
+    assert review(Case("none", larger, before=before)).findings.keys == ["update-fields"]
 
 
 EXAMPLES = [

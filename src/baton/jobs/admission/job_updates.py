@@ -1,11 +1,19 @@
 """Changed jobs: their size and priority may change, nothing else, because pods have been made from the rest."""
 
 import copy
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from baton.engine.durations import parse_duration_s
 from baton.jobs.admission.findings import Field, Findings, Rule, show
 from baton.jobs.admission.jobs import check_job, defaulted
+from baton.kube.quantities import QuantityError, scaled
+
+_QUANTITY = re.compile(r"\.(limits|requests|overhead)\.[^\[\]]+$|\.(sizeLimit|divisor)$")
+_DURATION = re.compile(r"\.(timeout|runningEstimate)$")
+_NANO = 10**9
+"""The smallest part of a quantity that Kubernetes knows."""
 
 UPDATE_TASKS = Rule(
     "update-tasks", "{field} had {before} tasks and has {now}: job updates may not add or remove tasks; make a new job"
@@ -68,16 +76,28 @@ def _mappings(value: Any) -> list[dict[str, Any]]:
 
 def _changes(path: str, before: Any, now: Any) -> list[tuple[str, Any, Any]]:
     """Paths with what was there and what is there now; nothing and an empty value are the same."""
-    if isinstance(before, dict) and isinstance(now, dict):
+    if isinstance(before, dict | None) and isinstance(now, dict | None):
         found = []
-        for key in dict.fromkeys((*before, *now)):
-            found += _changes(f"{path}.{key}", before.get(key), now.get(key))
+        for key in dict.fromkeys((*(before or ()), *(now or ()))):
+            found += _changes(f"{path}.{key}", (before or {}).get(key), (now or {}).get(key))
         return found
     if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
         found = []
         for place, (one, other) in enumerate(zip(before, now, strict=True)):
             found += _changes(f"{path}[{place}]", one, other)
         return found
-    if before == now or (not before and not now):
+    if before == now or (not before and not now) or _equal(path, before, now):
         return []
     return [(path, before, now)]
+
+
+def _equal(path: str, before: Any, now: Any) -> bool:
+    """Whether two texts are the same amount or time: programs write `1000m` as 1 and `90m` as 1h30m0s."""
+    if before is None or now is None:
+        return False
+    if _DURATION.search(path):
+        return parse_duration_s(str(before)) == parse_duration_s(str(now)) is not None
+    try:
+        return bool(_QUANTITY.search(path)) and scaled(str(before), _NANO) == scaled(str(now), _NANO)
+    except QuantityError:
+        return False
