@@ -182,6 +182,16 @@ def test_a_job_that_a_program_read_and_wrote_again_with_more_replicas_has_not_ch
     assert review(Case("none", larger, before=before)).findings.keys == ["update-fields"]
 
 
+def test_a_job_from_before_us_can_be_scaled_though_a_new_one_like_it_would_be_refused() -> None:
+    """Its pods run; only what a change adds is a reason to refuse the change."""
+    chosen = container(resources={"limits": {"volcano.sh/vgpu-number": 1}}, env=[SEES_ALL])
+    before = job(task_of(chosen))
+    assert review(Case("none", before)).findings.keys == ["sets-visible-devices"]
+    assert review(Case("none", job(task_of(chosen, replicas=5)), before=before)).findings.message() == ""
+    keys = review(Case("none", job(task_of(chosen), minAvailable=3), before=before)).findings.keys
+    assert keys == ["min-available-total"]
+
+
 EXAMPLES = [
     (path.name, document)
     for path in sorted((ROOT / "examples").glob("*.yaml"))
