@@ -2,7 +2,9 @@
 
 import datetime
 
+import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from baton.jobs.admission.certificates import Keyring, Lifetimes, Pair, next_keyring
 from baton.jobs.admission.keeper import read_keyring, write_keyring
@@ -77,6 +79,33 @@ def test_an_authority_that_ended_unnoticed_is_replaced_at_once() -> None:
     late = next_keyring(keyring, HOSTS, START + datetime.timedelta(days=31), LIFETIMES)
     assert late.authority != keyring.authority
     assert issued_by(late.serving, late.bundle())
+
+
+@pytest.mark.parametrize(
+    "ahead", [datetime.timedelta(hours=2), datetime.timedelta(days=7), datetime.timedelta(days=31)]
+)
+def test_what_was_made_by_a_clock_that_ran_ahead_is_made_anew(ahead: datetime.timedelta) -> None:
+    """No API server would trust it until that time has come, and nothing would be due until long after."""
+    for before in (None, next_keyring(None, HOSTS, START, LIFETIMES)):
+        spoilt = next_keyring(before, HOSTS, START + ahead, LIFETIMES)
+        mended = next_keyring(spoilt, HOSTS, START, LIFETIMES)
+        assert valid(mended.serving, START)
+        assert any(valid(Pair(each, ""), START) and issued_by(mended.serving, each) for each in authorities(mended))
+        assert next_keyring(mended, HOSTS, START, LIFETIMES) == mended
+
+
+def test_replicas_whose_clocks_differ_by_minutes_agree() -> None:
+    ahead = next_keyring(None, HOSTS, START + datetime.timedelta(minutes=4), LIFETIMES)
+    assert next_keyring(ahead, HOSTS, START, LIFETIMES) == ahead
+
+
+def valid(pair: Pair, now: datetime.datetime) -> bool:
+    return pair.parsed().not_valid_before_utc <= now < pair.parsed().not_valid_after_utc
+
+
+def authorities(keyring: Keyring) -> list[str]:
+    parsed = x509.load_pem_x509_certificates(keyring.bundle().encode())
+    return [each.public_bytes(serialization.Encoding.PEM).decode() for each in parsed]
 
 
 def test_the_secret_holds_it_all_and_a_spoilt_one_is_made_anew() -> None:

@@ -3,7 +3,8 @@
 Pure: the time is an argument, and a `Keyring` becomes the next one. The serving certificate is renewed under the same
 authority, which nobody notices. An authority that nears its end gets a successor, which is published for a while before
 anything is signed with it, and stays trusted until it expires: API servers and replicas that are a moment behind
-each other always find the one trusting what the other shows.
+each other always find the one trusting what the other shows. What a replica whose clock ran far ahead has made is
+valid only later, for nobody now, and is made anew.
 """
 
 import datetime
@@ -68,11 +69,13 @@ def next_keyring(
     keyring: Keyring | None, hosts: Sequence[str], now: datetime.datetime, lifetimes: Lifetimes
 ) -> Keyring:
     """The keyring to use from now on; the same one when nothing is due."""
-    if keyring is None or keyring.authority.parsed().not_valid_after_utc <= now:
+    if keyring is None or not _valid(keyring.authority.parsed(), now):
         authority = make_authority(now, lifetimes)
         return Keyring(authority, make_serving(authority, hosts, now, lifetimes))
     authority, successor = keyring.authority, keyring.successor
     trusted = tuple(each for each in keyring.trusted if Pair(each, "").parsed().not_valid_after_utc > now)
+    if successor is not None and not _valid(successor.parsed(), now):
+        successor = None
     if successor is None and _due(authority.parsed(), now):
         successor = make_authority(now, lifetimes)
     elif successor is not None and now >= _issued(successor.parsed()) + lifetimes.overlap:
@@ -166,10 +169,15 @@ def _issued(certificate: x509.Certificate) -> datetime.datetime:
     return certificate.not_valid_before_utc + _BACKDATED
 
 
+def _valid(certificate: x509.Certificate, now: datetime.datetime) -> bool:
+    """Whether it has begun and not ended; one that a clock ran ahead for when it was made has not begun."""
+    return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
+
+
 def _due(certificate: x509.Certificate, now: datetime.datetime) -> bool:
-    """Whether a third of its life or less is left."""
+    """Whether it cannot be used, or a third of its life or less is left."""
     end = certificate.not_valid_after_utc
-    return now >= end - (end - _issued(certificate)) * _RENEW_AT
+    return not _valid(certificate, now) or now >= end - (end - _issued(certificate)) * _RENEW_AT
 
 
 def _serves(serving: Pair, authority: Pair, hosts: Sequence[str]) -> bool:
