@@ -100,7 +100,7 @@ class Keeper:
             await asyncio.sleep(self._every_s * random.uniform(0.8, 1.2))
             try:
                 await self.look()
-            except BatonError as error:
+            except (BatonError, OSError) as error:
                 _LOG.warning("certificates not looked after", error=str(error))
 
     async def look(self) -> None:

@@ -7,7 +7,9 @@ until API servers have stopped sending it anything new, finishes what it has, an
 import asyncio
 import signal
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import structlog
@@ -73,13 +75,16 @@ class AdmissionProgram:
             raise UnavailableError(self._groups_error)
         await self._observe.start()
         upkeep = [asyncio.create_task(self._informers.run()), asyncio.create_task(self._watch_groups())]
+        beginning = asyncio.create_task(self._begin())
         try:
-            await self._until_stopping(self._begin())
+            await self._until_stopping({beginning, *upkeep}, beginning.done)
             if not self.stopping.is_set():
                 upkeep.append(asyncio.create_task(self._keeper.run()))
-                await self.stopping.wait()
+                await self._until_stopping(set(upkeep))
                 await asyncio.sleep(self._settings.drain_s)
         finally:
+            beginning.cancel()
+            await asyncio.gather(beginning, return_exceptions=True)
             if self._runner is not None:
                 await self._runner.cleanup()
             for task in upkeep:
@@ -101,16 +106,20 @@ class AdmissionProgram:
         self._synced = True
         await self._listen()
 
-    async def _until_stopping(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
+    async def _until_stopping(
+        self, tasks: set[asyncio.Task[None]], reached: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Until told to stop, or until something is reached. No task may fail meanwhile: without its watches or its
+        certificates the program would go on with what it knew, so it ends with the error and is started anew."""
         stop = asyncio.create_task(self.stopping.wait())
-        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
-        if not task.done():
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        else:
-            task.result()
+        waiting: set[asyncio.Task[Any]] = {stop, *tasks}
+        try:
+            while not (stop.done() or reached()):
+                ended, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for task in ended:
+                    task.result()
+        finally:
+            stop.cancel()
 
     async def _listen(self) -> None:
         application = web.Application(client_max_size=_LARGEST_REVIEW)
@@ -184,8 +193,16 @@ class AdmissionProgram:
             return
         seen = b""
         while True:
-            now = await asyncio.to_thread(lambda: path.read_bytes() if path.is_file() else b"")
+            now = await asyncio.to_thread(_content, path)
             if now != seen:
                 seen = now
                 self._read_groups()
             await asyncio.sleep(_GROUPS_EVERY_S)
+
+
+def _content(path: Path) -> bytes:
+    """What a file holds; nothing while it is being exchanged, or is not ours to read."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
