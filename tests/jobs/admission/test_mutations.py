@@ -28,6 +28,14 @@ def test_a_job_that_says_nothing_gets_everything() -> None:
     assert spec["minAvailable"] == 3
 
 
+def test_an_empty_text_says_nothing() -> None:
+    """Templates of charts often leave one where a value was not given."""
+    pods = {"spec": {"hostNetwork": True, "dnsPolicy": "", "containers": [container()]}}
+    spec = with_defaults(job(task(name="", template=pods), queue="", schedulerName=""))
+    assert (spec["queue"], spec["schedulerName"], spec["tasks"][0]["name"]) == ("default", "volcano", "default0")
+    assert spec["tasks"][0]["template"]["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
+
+
 def test_a_job_keeps_what_it_says() -> None:
     said = job(task(minAvailable=2, maxRetry=5), minAvailable=1, queue="q", schedulerName="mine", maxRetry=10)
     assert with_defaults(said) == said["spec"]

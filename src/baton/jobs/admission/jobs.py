@@ -60,7 +60,7 @@ def default_job(spec: Mapping[str, Any], scheduler_name: str = DEFAULT_SCHEDULER
 def _default_task(task: Field, place: int, patches: Patches, path: tuple[str | int, ...]) -> int:
     """One task's defaults; returns its part of the job's minAvailable."""
     nobody = Findings()
-    if not task["name"]:
+    if task["name"].value in (None, ""):
         patches.set(*path, "name", value=f"default{place}")
     if not task["maxRetry"].value:
         patches.set(*path, "maxRetry", value=DEFAULT_MAX_RETRY)
@@ -70,7 +70,7 @@ def _default_task(task: Field, place: int, patches: Patches, path: tuple[str | i
         minimum = replicas
         patches.set(*path, "minAvailable", value=replicas)
     pod = task["template"]["spec"]
-    if pod["hostNetwork"].value is True and not pod["dnsPolicy"]:
+    if pod["hostNetwork"].value is True and pod["dnsPolicy"].value in (None, ""):
         patches.set(*path, "template", "spec", "dnsPolicy", value="ClusterFirstWithHostNet")
     default_shares(pod, patches, *path, "template", "spec")
     return minimum
