@@ -178,6 +178,7 @@ CASES: tuple[Case, ...] = (
     Case("volume-mount-path-twice", job(volumes=[{"mountPath": "/d", "volumeClaimName": name} for name in "ab"])),
     Case("volume-claim", job(volumes=[{"mountPath": "/data"}])),
     Case("volume-claim-both", job(volumes=[{"mountPath": "/d", "volumeClaimName": "a", "volumeClaim": {}}])),
+    Case("volume-claim-name", job(volumes=[{"mountPath": "/d", "volumeClaimName": "My_Data"}])),
     Case("depends-on", job(task(dependsOn={"name": ["master"]}))),
     Case(
         "depends-on-cycle",

@@ -77,6 +77,11 @@ VOLUME_BOTH = Rule(
     "make "
     "one, not both",
 )
+VOLUME_CLAIM_NAME = Rule(
+    "volume-claim-name",
+    "{field} is {value}: invalid VolumeClaimName; a claim's name has lower-case letters, digits, inner dashes and "
+    "dots, at most 253 characters, as in data-1",
+)
 DEPENDENCY = Rule(
     "depends-on",
     "{field} is {value}, which is not a task of this job ({tasks}): job has dependencies between tasks, but doesn't "

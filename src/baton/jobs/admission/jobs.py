@@ -28,6 +28,8 @@ _NAME_LIMIT = 63
 _GENERATED = "xxxxx"
 """As long as what the API server appends to a generateName."""
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
+_SUBDOMAIN_LIMIT = 253
 _ITERATIONS = ("", "any", "all")
 
 
@@ -234,4 +236,6 @@ def _check_volumes(volumes: Field, findings: Findings) -> None:
             findings.add(rules.VOLUME_CLAIM, volume)
         elif claim and volume["volumeClaim"]:
             findings.add(rules.VOLUME_BOTH, Field(volume.path, claim))
+        elif claim and (not _SUBDOMAIN.fullmatch(claim) or len(claim) > _SUBDOMAIN_LIMIT):
+            findings.add(rules.VOLUME_CLAIM_NAME, volume["volumeClaimName"])
         volume["volumeClaim"].mapping(findings)
