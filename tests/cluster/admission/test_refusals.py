@@ -8,7 +8,19 @@ import pytest
 from testbed.bed import Bed
 from tests.cluster.admission.webhooks import Kubectl, Replica, running
 from tests.cluster.installation import install_crds
-from tests.jobs.admission.cases import CASES, Case, Object, container, job, pod, pod_group, queue, task, task_of
+from tests.jobs.admission.cases import (
+    CASES,
+    Case,
+    Object,
+    changed,
+    container,
+    job,
+    pod,
+    pod_group,
+    queue,
+    task,
+    task_of,
+)
 from tests.jobs.admission.test_refusals import review
 
 pytestmark = pytest.mark.cluster
@@ -157,6 +169,16 @@ def test_a_pod_group_goes_to_the_queue_of_its_namespace(kubectl: Kubectl, kwok_b
         kwok_bed.wait_for(goes_there, "the annotation to be known")
     finally:
         kwok_bed.api.delete(f"{QUEUES}/ml")
+
+
+@pytest.mark.parametrize("part", ["containers", "initContainers"])
+def test_memory_of_a_card_without_a_number_is_one_card(
+    admission: Replica, kwok_bed: Bed, kwok_namespace: str, part: str
+) -> None:
+    asking = {"name": "asks", "image": "busybox", "resources": {"limits": {"volcano.sh/vgpu-memory": 4096}}}
+    made = changed(pod(), "spec", part, value=[asking])
+    stored = kwok_bed.api.create(f"/api/v1/namespaces/{kwok_namespace}/pods?dryRun=All", made)
+    assert stored["spec"][part][0]["resources"]["limits"]["volcano.sh/vgpu-number"] == "1"
 
 
 def test_a_warning_reaches_the_user(kubectl: Kubectl) -> None:
