@@ -27,7 +27,7 @@ from tests.cluster.admission.webhooks import (
 )
 from tests.cluster.installation import install_crds
 from tests.cluster.manifests import pod
-from tests.jobs.admission.cases import container, job, pod_group, task_of
+from tests.jobs.admission.cases import container, job, pod_group, queue, task_of
 from tests.jobs.admission.cases import pod as gpu_pod
 
 pytestmark = pytest.mark.cluster
@@ -49,9 +49,10 @@ def admission(crds: None, kwok_bed: Bed, tmp_path: Path) -> Iterator[Replica]:
 
 def test_an_outage_stops_what_is_ours_and_nobody_else(admission: Replica, kwok_bed: Bed, kwok_namespace: str) -> None:
     kubectl = Kubectl(kwok_bed, kwok_namespace)
-    assert kubectl.apply(job(name="earlier"))[0] == 0
+    assert kubectl.apply(job(name="earlier"), queue("earlier"))[0] == 0
     admission.kill()
     api = kwok_bed.api
+    queues = "/apis/scheduling.volcano.sh/v1beta1/queues"
 
     def status_of(path: str, body: dict[str, Any]) -> int:
         return api.request("POST", path, body)[0]
@@ -68,6 +69,7 @@ def test_an_outage_stops_what_is_ours_and_nobody_else(admission: Replica, kwok_b
 
     jobs = f"/apis/batch.volcano.sh/v1alpha1/namespaces/{kwok_namespace}/jobs"
     assert status_of(jobs, job(name="later")) == 500
+    assert api.request("DELETE", f"{queues}/earlier")[0] == 500, "others may be below it"
     assert status_of(pods, {**gpu_pod(container(resources=shared)), "metadata": {"name": "shared"}}) == 500
 
     api.patch(f"{jobs}/earlier", {"metadata": {"labels": {"touched": "yes"}, "finalizers": ["baton.dev/test"]}})
@@ -78,6 +80,7 @@ def test_an_outage_stops_what_is_ours_and_nobody_else(admission: Replica, kwok_b
     admission.start()
     admission.wait_ready()
     kwok_bed.wait_for(lambda: status_of(jobs, job(name="later")) == 201, "jobs to be accepted again")
+    api.delete(f"{queues}/earlier")
 
 
 def test_pods_of_our_controller_are_made_without_us(admission: Replica, kwok_bed: Bed, kwok_namespace: str) -> None:
