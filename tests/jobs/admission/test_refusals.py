@@ -192,6 +192,15 @@ def test_a_job_from_before_us_can_be_scaled_though_a_new_one_like_it_would_be_re
     assert keys == ["min-available-total"]
 
 
+def test_a_cron_job_from_before_us_can_be_suspended() -> None:
+    chosen = container(resources={"limits": {"volcano.sh/vgpu-number": 1}}, env=[SEES_ALL])
+    template = {"spec": {"tasks": [task_of(chosen)]}}
+    before = cron_job(jobTemplate=template)
+    assert review(Case("none", cron_job(jobTemplate=template, suspend=True), before=before)).findings.message() == ""
+    spoilt = review(Case("none", cron_job(jobTemplate=template, schedule="never"), before=before))
+    assert spoilt.findings.keys == ["cron-schedule"]
+
+
 EXAMPLES = [
     (path.name, document)
     for path in sorted((ROOT / "examples").glob("*.yaml"))

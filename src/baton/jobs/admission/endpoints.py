@@ -2,6 +2,7 @@
 
 import pathlib
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -150,28 +151,16 @@ class Webhooks:
         return Verdict(findings, Patches())
 
     async def validate_cron_job(self, request: Request) -> Verdict:
-        findings = Findings()
-        if not request.leaving and request.new.get("spec") != request.old.get("spec"):
-            check_cron_job(request.new, findings)
-        return Verdict(findings, Patches())
+        return _check_changed(request, check_cron_job)
 
     async def validate_job_flow(self, request: Request) -> Verdict:
-        findings = Findings()
-        if not request.leaving and request.new.get("spec") != request.old.get("spec"):
-            check_job_flow(request.new, findings)
-        return Verdict(findings, Patches())
+        return _check_changed(request, check_job_flow)
 
     async def validate_job_template(self, request: Request) -> Verdict:
-        findings = Findings()
-        if not request.leaving and request.new.get("spec") != request.old.get("spec"):
-            check_job_template(request.new, findings)
-        return Verdict(findings, Patches())
+        return _check_changed(request, check_job_template)
 
     async def validate_hyper_node(self, request: Request) -> Verdict:
-        findings = Findings()
-        if not request.leaving and request.new.get("spec") != request.old.get("spec"):
-            check_hyper_node(request.new, findings)
-        return Verdict(findings, Patches())
+        return _check_changed(request, check_hyper_node)
 
     async def _check_queue(self, field: Field, findings: Findings, what: str) -> None:
         """A queue by what we know; a refusal only by what the API server knows."""
@@ -185,3 +174,14 @@ class Webhooks:
             if not found.refusals:
                 return
         findings.refusals += found.refusals
+
+
+def _check_changed(request: Request, check: Callable[[Mapping[str, Any], Findings], None]) -> Verdict:
+    """A new object, or what a change of the specification adds to it."""
+    findings, known = Findings(), Findings()
+    if not request.leaving and request.new.get("spec") != request.old.get("spec"):
+        check(request.new, findings)
+        if request.operation == UPDATE:
+            check(request.old, known)
+        findings.forgive(known)
+    return Verdict(findings, Patches())

@@ -56,6 +56,10 @@ class Findings:
         """Accept, but say something: kubectl prints it."""
         self.warnings.append(sentence)
 
+    def forgive(self, known: "Findings") -> None:
+        """Refuse no change for what was wrong before it: an object from before us, or before a rule, can be changed."""
+        self.refusals = [one for one in self.refusals if one not in known.refusals]
+
     @property
     def keys(self) -> list[str]:
         """The rules that apply, for tests and metrics."""

@@ -33,8 +33,8 @@ def check_job_update(old: Mapping[str, Any], new: Mapping[str, Any], findings: F
     found, known = Findings(), Findings()
     check_job(_as_made(new), found)
     check_job(_as_made(old), known)
-    # A job that was there before us, or before a rule, can still be scaled, and its claims be named.
-    findings.refusals += [one for one in found.refusals if one not in known.refusals]
+    found.forgive(known)
+    findings.refusals += found.refusals
     findings.warnings += found.warnings
     tasks_before, tasks_now = before["tasks"].items(Findings()), now["tasks"].items(Findings())
     if len(tasks_before) != len(tasks_now):
