@@ -233,6 +233,18 @@ def test_whole_cards_chosen_by_hand_are_warned_of() -> None:
     assert "overrides the cards that nvidia.com/gpu gives" in warning
 
 
+def test_a_job_does_not_wait_for_an_api_server_that_is_too_busy_to_look_at_its_templates() -> None:
+    """It would be refused for our silence; as it is, the pods will tell."""
+
+    class Busy(KnownCluster):
+        async def check_template(self, template: Field, namespace: str, strict: bool, findings: Findings) -> None:
+            await asyncio.Event().wait()
+
+    webhooks = Webhooks(Busy(()), Policy(template_limit_s=0.01))  # type: ignore[arg-type]  # stands in for a Cluster
+    request = Request(uid="u", operation="CREATE", name="train", namespace="test", object=job())
+    assert asyncio.run(webhooks.validate_job(request)).allowed
+
+
 def test_a_file_applied_again_with_more_replicas_keeps_its_defaults() -> None:
     stored = patched(job(), default_job(job()["spec"], "volcano", "spec"))
     again = {**stored, "spec": {**stored["spec"], "tasks": job(task(replicas=5))["spec"]["tasks"]}}

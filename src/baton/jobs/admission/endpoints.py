@@ -1,10 +1,12 @@
 """The webhooks by their paths: which checks belong to which kind and operation."""
 
+import asyncio
 import pathlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
+import structlog
 
 from baton.engine.resources import SLOTS
 from baton.jobs.admission.cluster import Cluster, strictness
@@ -30,6 +32,8 @@ from baton.jobs.admission.resource_groups import ResourceGroup, default_pod
 from baton.jobs.admission.reviews import CREATE, DELETE, UPDATE, Request, Verdict
 from baton.kube.volcano_names import DEFAULT_QUEUE, DEFAULT_SCHEDULER
 
+_LOG = structlog.get_logger("baton.admission")
+
 Endpoint = Callable[[Request], Awaitable[Verdict]]
 
 
@@ -45,6 +49,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     max_queue_depth: int = MAX_DEPTH
     """How many queues may stand above each other, root not counted."""
     resource_groups_file: pathlib.Path | None = None
+    template_limit_s: float = 5.0
+    """How long the API server may take over the templates of one job: half of what it waits for our own answer, and it
+    may be busy with just the jobs that wait for us."""
 
 
 class Webhooks:
@@ -95,10 +102,18 @@ class Webhooks:
             spec = Field("", request.new)["spec"]
             await self._check_queue(spec["queue"], findings, "job")
             if not findings.refusals:
-                for task in spec["tasks"].items(findings):
-                    strict = strictness(request.options)
-                    await self._cluster.check_template(task["template"], request.namespace, strict, findings)
+                await self._check_templates(spec["tasks"].items(findings), request, findings)
         return Verdict(findings, Patches())
+
+    async def _check_templates(self, tasks: list[Field], request: Request, findings: Findings) -> None:
+        """What the API server has against the pods of a new job. Where it does not say so in time, they will tell."""
+        strict = strictness(request.options)
+        try:
+            async with asyncio.timeout(self._policy.template_limit_s):
+                for task in tasks:
+                    await self._cluster.check_template(task["template"], request.namespace, strict, findings)
+        except TimeoutError:
+            _LOG.warning("pod templates not checked in time", namespace=request.namespace, job=request.subject)
 
     async def mutate_pod(self, request: Request) -> Verdict:
         patches = Patches()
