@@ -1,11 +1,16 @@
 """Whatever is sent, the answer is a verdict: objects come before anything has checked their types."""
 
+import contextlib
 import copy
+import json
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from baton.jobs.admission.resource_groups import ResourceGroupError, read_groups
 from tests.jobs.admission.cases import CASES, Case, Object
 from tests.jobs.admission.test_refusals import GOOD, review
 
@@ -14,6 +19,14 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=6), inner, max_size=2),
     max_leaves=4,
 )
+GROUP = {
+    "resourceGroup": "gpu",
+    "object": {"key": "namespace", "value": ["a"]},
+    "schedulerName": "volcano",
+    "tolerations": [{"key": "gpu"}],
+    "labels": {"node": "gpu"},
+    "affinity": "nodeAffinity: {}",
+}
 OBJECTS = [*GOOD, *(case.manifest for case in CASES if not case.delete)]
 
 
@@ -42,3 +55,20 @@ def test_a_value_of_any_type_at_any_place_gives_a_verdict(data: st.DataObject) -
     assert verdict.allowed or verdict.findings.message()
     changed = review(Case("any", manifest, before=data.draw(st.sampled_from(OBJECTS))))
     assert changed.allowed or changed.findings.message()
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_a_file_of_resource_groups_gives_groups_or_a_sentence(data: st.DataObject) -> None:
+    content: Object = copy.deepcopy({"resourceGroups": [GROUP]})
+    *parents, last = data.draw(st.sampled_from(places(content)))
+    place: Any = content
+    for key in parents:
+        place = place[key]
+    place[last] = data.draw(JSON)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "groups.yaml")
+        path.write_text(json.dumps(content))
+        with contextlib.suppress(ResourceGroupError):
+            for group in read_groups(path):
+                group.fits("a", {})

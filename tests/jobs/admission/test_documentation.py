@@ -24,7 +24,7 @@ def test_every_refusal_is_in_the_table_word_for_word() -> None:
 def test_every_configuration_error_is_in_the_table() -> None:
     table = PAGE.split("## Resource groups")[1].split("## Metrics")[0]
     for _, complaint in BAD_FILES:
-        assert re.search(complaint, table), complaint
+        assert complaint in table, complaint
 
 
 COMMANDS = sorted({words for rule in RULES.values() for words in re.findall(r"`baton ([^`]+)`", rule.sentence)})

@@ -1,5 +1,6 @@
 """Defaults: what an object gets where it says nothing, and what it keeps."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -132,10 +133,15 @@ def test_a_resource_group_adds_to_its_pods(groups_file: Path) -> None:
     assert default_pod(pod(), "any", groups).operations == []
 
 
+GROUP = "resourceGroups: [{resourceGroup: a, "
 BAD_FILES = [
-    ("resourceGroups: [{resourceGroup: a, object: {key: color}}]", "object.key is 'color', expected namespace or"),
-    ("resourceGroups: [{resourceGroup: a, label: {}}]", "unknown field `label` - at `\\$.resourceGroups\\[0\\]`"),
-    ("resourceGroups: [{resourceGroup: a, affinity: 'none'}]", "affinity is 'none', expected an affinity"),
+    (f"{GROUP}object: {{key: color}}}}]", 'resourceGroups[0].object.key is "color", expected namespace or annotation'),
+    (f"{GROUP}label: {{}}}}]", "resourceGroups[0].label is not known; the fields are resourceGroup, object, "),
+    (f"{GROUP}affinity: 'none'}}]", 'resourceGroups[0].affinity is "none", expected an affinity as in a pod'),
+    (f"{GROUP}labels: {{gpu: true}}}}]", "resourceGroups[0].labels.gpu is true, expected text: put it in quotes"),
+    (f"{GROUP}tolerations: all}}]", 'resourceGroups[0].tolerations is "all", expected a list'),
+    ("resourceGroups: [{}, {labels: {}}]", "resourceGroups[1].resourceGroup is not set, expected the group's name"),
+    ("[a]", 'it holds ["a"], expected `resourceGroups:` and a list of groups'),
     ("resourceGroups: {", "not valid YAML"),
 ]
 
@@ -144,7 +150,19 @@ BAD_FILES = [
 def test_a_bad_file_is_refused_with_its_field(tmp_path: Path, text: str, complaint: str) -> None:
     path = tmp_path / "groups.yaml"
     path.write_text(text)
-    with pytest.raises(ResourceGroupError, match=complaint):
+    with pytest.raises(ResourceGroupError, match=re.escape(complaint)):
+        read_groups(path)
+
+
+def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "groups.yaml"
+    path.write_text("resourceGroups: [{resourceGroup: a, label: {}, labels: {1: 2}, object: {key: color, value: x}}]")
+    with pytest.raises(ResourceGroupError) as raised:
+        read_groups(path)
+    assert str(raised.value).count("; ") >= 3
+    assert "did you mean labels?" in str(raised.value)
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ResourceGroupError, match="not valid YAML"):
         read_groups(path)
 
 

@@ -5,6 +5,7 @@ or an annotation `key: value`; without an `object` the annotation is `volcano.sh
 What a pod says itself stays: labels and tolerations are added, affinity and scheduler only where it has none.
 """
 
+import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ import msgspec
 import yaml
 
 from baton.errors import BatonError
-from baton.jobs.admission.findings import Field, Findings
+from baton.jobs.admission.findings import Field, Findings, show
 from baton.jobs.admission.patches import Patches
 
 GROUP_ANNOTATION = "volcano.sh/resource-group"
 _KUBERNETES = "default-scheduler"
+_KEYS = ("namespace", "annotation")
 
 
 class ResourceGroupError(BatonError):
@@ -58,27 +60,77 @@ class _Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, re
 def read_groups(path: Path) -> tuple[ResourceGroup, ...]:
     """The groups of a file."""
     try:
-        content = yaml.safe_load(path.read_text())
-        groups = msgspec.convert(content or {}, _Configuration).resource_groups or ()
+        content = _given(yaml.safe_load(path.read_text()) or {})
     except OSError as error:
         raise ResourceGroupError(f"{path}: cannot be read: {error.strerror}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ResourceGroupError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
-    except msgspec.ValidationError as error:
-        raise ResourceGroupError(f"{path}: {error}") from None
-    for place, group in enumerate(groups):
-        if group.object is not None and group.object.key not in ("namespace", "annotation"):
-            raise ResourceGroupError(
-                f"{path}: resourceGroups[{place}].object.key is {group.object.key!r}, expected namespace or annotation"
+    if mistakes := _mistakes(content):
+        raise ResourceGroupError(f"{path}: {'; '.join(mistakes)}")
+    return msgspec.convert(content, _Configuration).resource_groups or ()
+
+
+def _given(value: Any) -> Any:
+    """Without what is empty, which says nothing; and with keys that are texts, which YAML does not ask for."""
+    if isinstance(value, dict):
+        return {str(key): _given(inner) for key, inner in value.items() if inner is not None}
+    return [_given(inner) for inner in value if inner is not None] if isinstance(value, list) else value
+
+
+def _mistakes(content: Any) -> list[str]:
+    """Everything that is wrong with a file's content: the field, its value, and what would be right."""
+    if not isinstance(content, dict):
+        return [f"it holds {show(content)}, expected `resourceGroups:` and a list of groups"]
+    findings, said = Findings(), _unknown(Field("", content), _Configuration)
+    for group in Field("", content)["resourceGroups"].items(findings):
+        if not isinstance(group.value, dict):
+            said.append(
+                f"{group.path} is {show(group.value)}, expected a group: `resourceGroup:` and what its pods get"
             )
-        if isinstance(group.affinity, str):
-            try:
-                msgspec.convert(yaml.safe_load(group.affinity), dict[str, Any])
-            except (yaml.YAMLError, msgspec.ValidationError):
-                raise ResourceGroupError(
-                    f"{path}: resourceGroups[{place}].affinity is {group.affinity!r}, expected an affinity as in a pod"
-                ) from None
-    return groups
+            continue
+        said += _unknown(group, ResourceGroup)
+        if not group["resourceGroup"].text(findings):
+            said.append(
+                f"{group.path}.resourceGroup is {show(group['resourceGroup'].value)}, expected the group's name"
+            )
+        group["schedulerName"].text(findings)
+        for toleration in group["tolerations"].items(findings):
+            toleration.mapping(findings)
+        for _, label in group["labels"].fields(findings):
+            label.text(findings)
+        said += _mistakes_of_match(group["object"], findings)
+        if not _is_affinity(group["affinity"].value):
+            shown = show(group["affinity"].value)
+            said.append(f"{group.path}.affinity is {shown}, expected an affinity as in a pod (`nodeAffinity:` …)")
+    return [*(finding.sentence for finding in findings.refusals), *said]
+
+
+def _mistakes_of_match(match: Field, findings: Findings) -> list[str]:
+    match.mapping(findings)
+    match["value"].texts(findings)
+    said = _unknown(match, Match)
+    if match["key"] and match["key"].value not in _KEYS:
+        said.append(f"{match['key'].path} is {show(match['key'].value)}, expected {' or '.join(_KEYS)}")
+    return said
+
+
+def _unknown(field: Field, kind: type[msgspec.Struct]) -> list[str]:
+    """Names that a mapping should not have; most are misspelt."""
+    known = [each.encode_name for each in msgspec.structs.fields(kind)]
+    said = []
+    for key in field.value if isinstance(field.value, dict) else ():
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            said.append(f"{field[key].path} is not known; the fields are {', '.join(known)}{hint}")
+    return said
+
+
+def _is_affinity(value: Any) -> bool:
+    try:
+        return value is None or isinstance(yaml.safe_load(value) if isinstance(value, str) else value, dict)
+    except yaml.YAMLError:
+        return False
 
 
 def default_pod(pod: Mapping[str, Any], namespace: str, groups: tuple[ResourceGroup, ...]) -> Patches:
