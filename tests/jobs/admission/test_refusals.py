@@ -47,16 +47,20 @@ PATHS = {
 
 
 class KnownCluster:
-    """A cluster with these queues, whose API server has nothing against any template but some words."""
+    """A cluster with these queues, whose API server has nothing against any template but some words.
 
-    def __init__(self, queues: tuple[Object, ...]) -> None:
+    The last `unseen` of them are so new that no watch has told of them.
+    """
+
+    def __init__(self, queues: tuple[Object, ...], unseen: int = 0) -> None:
         self._queues = [msgspec.convert(each, Queue, strict=False) for each in queues]
+        self._unseen = unseen
 
     async def queue(self, name: str, *, fresh: bool = False) -> Queue | None:
-        return Tree(self._queues).get(name)
+        return (await self.tree(fresh=fresh)).get(name)
 
     async def tree(self, *, fresh: bool = False) -> Tree:
-        return Tree(self._queues)
+        return Tree(self._queues if fresh else self._queues[: len(self._queues) - self._unseen])
 
     async def namespace_annotations(self, name: str) -> dict[str, str]:
         return {}
@@ -243,6 +247,18 @@ def test_a_job_does_not_wait_for_an_api_server_that_is_too_busy_to_look_at_its_t
     webhooks = Webhooks(Busy(()), Policy(template_limit_s=0.01))  # type: ignore[arg-type]  # stands in for a Cluster
     request = Request(uid="u", operation="CREATE", name="train", namespace="test", object=job())
     assert asyncio.run(webhooks.validate_job(request)).allowed
+
+
+def test_a_queue_is_kept_for_a_child_that_no_watch_has_told_of() -> None:
+    cluster = KnownCluster((queue("over"), queue("under", parent="over")), unseen=1)
+    endpoints = Webhooks(cluster, Policy()).endpoints()  # type: ignore[arg-type]  # stands in for a Cluster
+    request = Request(uid="u", operation="DELETE", name="over", old_object=queue("over"))
+
+    async def ask() -> Verdict:
+        return await endpoints["/queues/validate"](request)
+
+    verdict = asyncio.run(ask())
+    assert "it has child queues: under" in verdict.findings.message()
 
 
 def test_a_file_applied_again_with_more_replicas_keeps_its_defaults() -> None:

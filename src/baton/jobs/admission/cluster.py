@@ -2,7 +2,7 @@
 
 Queues and namespaces are watched, so an answer costs no request; but a store may be a moment behind, and a person who
 makes a queue and a job in one file must not be told that the queue is not there. So before anything is refused, the API
-server itself is asked.
+server itself is asked; and before a queue may go.
 
 A pod template is checked by the one program that will have the last word on it: it is sent to the API server as a
 PodTemplate that is not stored (`dryRun=All`). Templates that passed are remembered: thousands of jobs share one.
