@@ -141,8 +141,8 @@ def test_why_knows_bare_pods_and_those_that_do_not_wait(baton_cluster: BatonProg
     assert baton_cluster.baton("why", "small", *where).startswith(f"{baton_namespace}/small runs on kwok-")
     pod("large", "baton", GPUS)
     baton_cluster.bed.wait_for(
-        lambda: bool(baton_cluster.bed.pod(baton_namespace, "large")["status"].get("conditions")),
-        "the scheduler to have looked at the pod",
+        lambda: b"no node can take" in baton_cluster.ask("scheduler", f"/why/{baton_namespace}/large"),
+        "the scheduler to have looked at the pod and its group",
     )
     told = baton_cluster.baton("why", "pod/large", *where)
     assert told.startswith(f"{baton_namespace}/large waits in queue default: no node can take")

@@ -67,7 +67,14 @@ def test_kubectl_apply_is_refused_with_the_sentence_of_every_rule(
     given = list({each["metadata"]["name"]: each for case in NEW for each in case.given}.values())
     assert kubectl.apply(*given)[0] == 0
     set_states(kwok_bed, given)
+    asking, about_queues = Kubectl(kwok_bed, kwok_namespace, ("--dry-run=server",)), [c for c in NEW if c.given]
+
+    def knows_the_queues() -> bool:
+        said = asking.apply(*(case.manifest for case in about_queues))[1]
+        return all(expected(case) in said for case in about_queues)
+
     try:
+        kwok_bed.wait_for(knows_the_queues, "the watch to tell admission of the queues", 90)
         code, said = kubectl.apply(*(case.manifest for case in NEW))
         assert code == 1
         assert [str(case) for case in NEW if expected(case) not in said] == [], said

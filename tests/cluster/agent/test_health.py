@@ -33,6 +33,7 @@ def test_a_fault_takes_every_slot_of_that_card_and_return_to_service_brings_them
 
 
 def test_an_application_error_takes_nothing_away(node: GpuNode, agent: AgentOnNode) -> None:
+    node.bed.wait_for(lambda: node.healthy_cards() == set(node.cards), "kubelet to have both cards")
     node.inject(0, "xid", xid=31)
     node.inject(1, "xid", xid=79)
     node.bed.wait_for(lambda: node.healthy_cards() != set(node.cards), "the fatal one to be seen")

@@ -77,8 +77,10 @@ def test_no_member_of_a_gang_is_bound_before_all_can_be(field: Field, scheduler:
     field.wait_bound(names)
     field.bed.wait_for(lambda: field.podgroup("train")["status"]["phase"] == "Running", "the group to run")
     second = field.bed.api.get(f"/api/v1/nodes/{field.nodes[1]}")["metadata"]["creationTimestamp"].removesuffix("Z")
+    field.bed.wait_for(
+        lambda: sorted(record["objectRef"]["name"] for record in field.binds()) == names, "each to be bound once"
+    )
     binds = field.binds()
-    assert sorted(record["objectRef"]["name"] for record in binds) == names
     assert min(record["requestReceivedTimestamp"] for record in binds) >= second
 
 
