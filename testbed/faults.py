@@ -84,7 +84,7 @@ class Proxy:
         self.close()
 
     def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
 
     async def _listen(self, port: int) -> int:
         """Not with `asyncio.start_server`: what it accepted just before a cut would live on, known to nobody."""

@@ -85,7 +85,6 @@ class Node:
                 str(find_tool("unshare", "util-linux")),
                 *("--mount", "--net", "--uts", "--pid", "--fork", "--kill-child", "--propagation", "private"),
             ],
-            ready_timeout_s=20.0,
         )
         self.containerd = Component(
             f"{self.name} containerd",

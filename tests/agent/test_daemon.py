@@ -19,6 +19,8 @@ from tests.agent import kubelet_server
 from tests.agent.kubelet_server import AdmissionError, Kubelet
 
 GPU = "nvshare.com/gpu"
+PATIENCE_S = 120.0
+"""Not a measure of anything: only what turns a hang into a failure."""
 
 
 class Cards:
@@ -105,7 +107,7 @@ async def test_offers_every_card_and_answers_about_itself(directory: Path) -> No
         await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
         answers = await kubelet.admit("pod", {"main": {GPU: 1}})
         assert answers["main"][GPU].envs["NVIDIA_VISIBLE_DEVICES"] == "GPU-0"
-        status = await ask(directory / "agent.sock", 5.0)
+        status = await ask(directory / "agent.sock", PATIENCE_S)
         assert [(r.name, r.slots, r.free, r.state) for r in status.resources] == [(GPU, 20, 19, "serving")]
         assert [card.pods for card in status.cards] == [("default/pod",), ()]
         assert agent.ready
@@ -124,7 +126,7 @@ async def test_a_pod_that_has_ended_holds_nothing_though_an_older_kubelet_still_
         await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
         await kubelet.admit("ended", {"main": {GPU: 1}})
         await kubelet.admit("pod", {"main": {GPU: 1}})
-        status = await ask(directory / "agent.sock", 5.0)
+        status = await ask(directory / "agent.sock", PATIENCE_S)
         assert [resource.free for resource in status.resources] == [19]
         assert sorted(card.pods for card in status.cards) == [(), ("default/pod",)]
 
@@ -135,7 +137,7 @@ async def test_a_share_of_three_resources_is_on_its_card_only_and_told_once(dire
     async with running(directory, Cards(), text) as (_, kubelet):
         await kubelet.until(lambda: all(kubelet.allocatable(name) for name in (number, memory, cores)))
         await kubelet.admit("pod", {"main": {number: 1, memory: 30, cores: 200}})
-        status = await ask(directory / "agent.sock", 5.0)
+        status = await ask(directory / "agent.sock", PATIENCE_S)
         assert sorted(card.pods for card in status.cards) == [(), ("default/pod",)], "its units are on both cards"
         connector = aiohttp.UnixConnector(str(directory / "agent.sock"))
         async with (
@@ -185,7 +187,7 @@ async def test_a_fatal_event_and_a_bad_probe_take_a_card_away_and_good_probes_br
         await kubelet.until(lambda: kubelet.allocatable(GPU) == 10)
         reason = ""
         while reason != "the driver asks for a reset of this GPU":
-            status = await ask(directory / "agent.sock", 5.0)
+            status = await ask(directory / "agent.sock", PATIENCE_S)
             assert [card.healthy for card in status.cards] == [True, False]
             reason = status.cards[1].reason
         cards.bad = {}

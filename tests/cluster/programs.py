@@ -275,7 +275,7 @@ class BatonPrograms:
 
     def ask(self, name: str, path: str) -> bytes:
         """A page of a program's listener."""
-        connection = http.client.HTTPConnection(self.address(name), timeout=10)
+        connection = http.client.HTTPConnection(self.address(name), timeout=60)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()

@@ -143,7 +143,9 @@ def test_a_custom_resource_is_served_and_validated(kwok_bed: Bed, kwok_namespace
             },
         }
     )
-    kwok_bed.kubectl("wait", "--for=condition=Established", "crd/gangs.testbed.baton.dev", "--timeout=30s")
+    kwok_bed.kubectl(
+        "wait", "--for=condition=Established", "crd/gangs.testbed.baton.dev", "--timeout=60s", timeout_s=90
+    )
     collection = f"/apis/testbed.baton.dev/v1/namespaces/{kwok_namespace}/gangs"
     gang = {"apiVersion": "testbed.baton.dev/v1", "kind": "Gang", "metadata": {"name": "quartet"}, "spec": {"size": 4}}
     kwok_bed.wait_for(lambda: bool(kwok_bed.api.create(collection, gang)), "the new kind to be served")

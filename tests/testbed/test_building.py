@@ -87,7 +87,7 @@ def test_of_two_builds_that_start_at_once_one_works_and_one_waits(monkeypatch: p
     def slow(shop: Workshop, program_set: ProgramSet) -> None:
         builds.append(1)
         at_work.set()
-        assert may_finish.wait(10)
+        assert may_finish.wait(120)
         recipe()(shop, program_set)
 
     def second_says(line: str) -> None:
@@ -98,9 +98,9 @@ def test_of_two_builds_that_start_at_once_one_works_and_one_waits(monkeypatch: p
     first = threading.Thread(target=build, args=(TOY,), kwargs={"progress": lambda _: None})
     second = threading.Thread(target=build, args=(TOY,), kwargs={"progress": second_says})
     first.start()
-    assert at_work.wait(10)
+    assert at_work.wait(120)
     second.start()
-    assert waiting.wait(10)
+    assert waiting.wait(120)
     may_finish.set()
     first.join()
     second.join()

@@ -240,7 +240,7 @@ def test_the_programs_live_with_exactly_their_rights(bed: Bed, programs: None) -
         live(bed, namespace)
         # Counts and marks are written a moment after what they tell of, and the log a moment after that.
         with contextlib.suppress(BedError):
-            bed.wait_for(lambda: not any(unused_rights(bed).values()), "every right to be used", 30, poll_s=1)
+            bed.wait_for(lambda: not any(unused_rights(bed).values()), "every right to be used", 90, poll_s=1)
         # In a namespace that is being deleted everything is forbidden, so this is asked while it is there.
         for account in UNUSED:
             made = requests_of(bed, account)

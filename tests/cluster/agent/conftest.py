@@ -245,7 +245,7 @@ class AgentOnNode:
         self.config_path.write_text(config + serving)
 
     def status(self) -> Status:
-        return asyncio.run(ask(self.node.node.path(self.socket), 5.0))
+        return asyncio.run(ask(self.node.node.path(self.socket), 60.0))
 
     def registered(self) -> bool:
         """Whether kubelet uses every resource of this agent."""

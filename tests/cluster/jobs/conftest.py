@@ -58,7 +58,7 @@ class ControllerProcess:
     def get(self, where: str) -> tuple[int, str]:
         """A page of the replica; status 0 when nobody answers."""
         try:
-            with urllib.request.urlopen(self.url + where, timeout=10) as answer:
+            with urllib.request.urlopen(self.url + where, timeout=60) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:

@@ -46,7 +46,7 @@ async def following(
     store: Store[ConfigMap] = Store()
     reflector = Reflector(client, MAPS, store, namespace=namespace, label_selector="of=test", silence_s=silence_s)
     task = asyncio.create_task(reflector.run())
-    await asyncio.wait_for(reflector.synced.wait(), 30)
+    await asyncio.wait_for(reflector.synced.wait(), 120)
     try:
         yield store, reflector
     finally:
@@ -59,7 +59,7 @@ async def create(client: Client, namespace: str, *names: str) -> None:
     await asyncio.gather(*(client.create(MAPS, body, namespace) for body in bodies))
 
 
-async def until(holds: Callable[[], bool], timeout_s: float = 30) -> None:
+async def until(holds: Callable[[], bool], timeout_s: float = 120) -> None:
     async with asyncio.timeout(timeout_s):
         while not holds():  # noqa: ASYNC110  # a test may look; the store has no event for "equal to that"
             await asyncio.sleep(0.01)
@@ -303,7 +303,7 @@ async def test_a_leader_that_cannot_renew_stops_before_another_may_start(kwok_be
                     stopped.set()
 
             task = asyncio.create_task(election.run(lead))
-            await asyncio.wait_for(working.wait(), 30)
+            await asyncio.wait_for(working.wait(), 120)
             await asyncio.to_thread(proxy.cut)
             await asyncio.wait_for(stopped.wait(), 30)  # far less than the 60 s after which another may start
             await task
@@ -318,7 +318,7 @@ async def test_the_same_event_is_counted_and_a_storm_is_folded(kwok_bed: Bed, kw
             recorder.record(about, "Same", "again and again", warning=True)
         for number in range(30):
             recorder.record(about, "Storm", f"no room on node-{number}")
-        await asyncio.wait_for(recorder.flush(), 30)
+        await asyncio.wait_for(recorder.flush(), 120)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         events = await client.list_all(EVENTS, kwok_namespace)

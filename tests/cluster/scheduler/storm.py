@@ -36,7 +36,7 @@ class Storm:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="storm", daemon=True)
         self._thread.start()
-        port = asyncio.run_coroutine_threadsafe(self._open(), self._loop).result(30)
+        port = asyncio.run_coroutine_threadsafe(self._open(), self._loop).result(120)
         self.kubeconfig = directory / "storm.kubeconfig"
         self.kubeconfig.write_text(
             json.dumps(
@@ -55,7 +55,7 @@ class Storm:
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(30)
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(120)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

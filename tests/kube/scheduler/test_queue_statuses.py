@@ -77,7 +77,7 @@ class Desk:
     async def working(self) -> AsyncIterator[None]:
         work = asyncio.create_task(self.statuses.run())
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 yield
         finally:
             work.cancel()
