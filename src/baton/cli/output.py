@@ -7,6 +7,7 @@ Colours appear only on a terminal and never with NO_COLOR. Exit codes: 0 done, 1
 """
 
 import enum
+import itertools
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,7 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 
 class Format(enum.StrEnum):
@@ -25,6 +27,10 @@ class Format(enum.StrEnum):
     JSON = "json"
     YAML = "yaml"
 
+
+_GAP = 2
+_SENTENCE = 24
+"""Cells of several words that have more letters are sentences; this much room they keep."""
 
 FormatOption = Annotated[Format, typer.Option("--output", "-o", help="How to write the result.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors.")]
@@ -63,16 +69,46 @@ def write_data(value: Any, output: Format) -> None:
 def write_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Write a result for people: a plain table without borders, aligned, easy to cut with awk.
 
-    A cell may carry rich markup; text that comes from outside goes through `rich.markup.escape` first.
+    On a terminal, sentences are folded into their columns. Names and numbers never are, and without a terminal nothing
+    is: a line that is too long is broken by the terminal itself, as with kubectl.
+    A cell may carry rich markup; text that comes from outside goes through `rich.markup.escape` first. Rich's own table
+    is not used: it takes seconds for a few thousand rows.
     """
-    from rich.table import Table
+    from rich.text import Text
 
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for column in columns:
-        table.add_column(column.upper(), overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console().print(table)
+    table = [[Text(column.upper(), "bold") for column in columns]]
+    table += [[Text.from_markup(cell, emoji=False) for cell in row] for row in rows]
+    out = console()
+    widths = _widths(table, out.width if out.is_terminal else None)
+    for row in table:
+        cells = [
+            cell.wrap(out, width) if cell.cell_len > width else [cell] for cell, width in zip(row, widths, strict=True)
+        ]
+        for parts in itertools.zip_longest(*cells):
+            line = Text()
+            for part, width in zip(parts, widths, strict=True):
+                found = part or Text()
+                line.append_text(found).append(" " * (width - found.cell_len + _GAP))
+            line.rstrip()
+            out.print(line, soft_wrap=True)
+
+
+def _widths(table: "Sequence[Sequence[Text]]", room: int | None) -> list[int]:
+    """How wide each column is: as its widest cell, but sentences share what the others leave of the room."""
+    by_column = list(zip(*table, strict=True))
+    widths = [max(cell.cell_len for cell in column) for column in by_column]
+    if room is None:
+        return widths
+    sentences = [
+        place
+        for place, column in enumerate(by_column)
+        if widths[place] > _SENTENCE and any(" " in cell.plain for cell in column)
+    ]
+    left = room - sum(widths) - _GAP * (len(widths) - 1) + sum(widths[place] for place in sentences)
+    for number, place in enumerate(sorted(sentences, key=lambda place: widths[place])):
+        widths[place] = min(widths[place], max(_SENTENCE, left // (len(sentences) - number)))
+        left -= widths[place]
+    return widths
 
 
 def note(sentence: str, *, quiet: bool = False) -> None:
