@@ -51,8 +51,19 @@ def test_a_manifest_of_another_kind_is_refused(tmp_path: Path) -> None:
     path.write_text("a: [")
     with pytest.raises(UsageError, match="not valid YAML"):
         workloads.read_documents(path, "Job")
+    path.write_text("kind: Job\nspec: {since: 2026-02-30}\n")
+    with pytest.raises(UsageError, match="not valid YAML: day is out of range"):
+        workloads.read_documents(path, "Job")
     path.write_text("---\n")
     with pytest.raises(UsageError, match="is empty, expected a Job"):
+        workloads.read_documents(path, "Job")
+
+
+@pytest.mark.parametrize("metadata", ["", "metadata:", "metadata: train", "metadata: {labels: {a: b}}"])
+def test_a_manifest_without_a_name_is_refused(tmp_path: Path, metadata: str) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(f"kind: Job\n{metadata}\n")
+    with pytest.raises(UsageError, match=r"metadata is .*, expected the name of the Job"):
         workloads.read_documents(path, "Job")
 
 

@@ -198,6 +198,11 @@ def _list_pods(cluster: Cluster, values: Values) -> None:
     _out(_fitted([list(_POD_COLUMNS), *cells], 8, from_row=1))
 
 
+def _called(document: Object) -> str:
+    metadata = document["metadata"]
+    return str(metadata.get("name") or metadata["generateName"])
+
+
 _WHERE = Flag("namespace", "n", "default", "where to look")
 _ANYWHERE = Flag("all-namespaces", "", False, "look everywhere")
 
@@ -224,7 +229,7 @@ class _Flow(msgspec.Struct):
 
     def create(self, cluster: Cluster, values: Values) -> None:
         for document in workloads.read_documents(Path(values["file"]), self.kind):
-            name, where = document["metadata"]["name"], document["metadata"].get("namespace", "default")
+            name, where = _called(document), document["metadata"].get("namespace", "default")
             self._attempt("create", f"Created {self.kind}: {where}/{name}", cluster.create, document, where)
 
     def list(self, cluster: Cluster, values: Values) -> None:
@@ -252,7 +257,7 @@ class _Flow(msgspec.Struct):
     def delete(self, cluster: Cluster, values: Values) -> None:
         if values["file"]:
             for document in workloads.read_documents(Path(values["file"]), self.kind):
-                name, where = document["metadata"]["name"], document["metadata"].get("namespace", "default")
+                name, where = _called(document), document["metadata"].get("namespace", "default")
                 self._attempt("delete", f"Deleted {self.kind}: {where}/{name}", cluster.delete, name, where)
             return
         name, where = (

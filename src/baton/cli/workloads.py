@@ -89,7 +89,7 @@ def read_documents(path: Path, kind: str) -> list[Object]:
         documents = [item for item in yaml.safe_load_all(path.read_text()) if item is not None]
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # a date that does not exist is no error of YAML's own
         raise UsageError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not documents:
         raise UsageError(f"{path} is empty, expected a {kind}")
@@ -97,6 +97,9 @@ def read_documents(path: Path, kind: str) -> list[Object]:
         found = document.get("kind") if isinstance(document, dict) else type(document).__name__
         if found != kind:
             raise UsageError(f"{path}: kind is {found!r}, expected {kind}")
+        metadata = document.get("metadata")
+        if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
+            raise UsageError(f"{path}: metadata is {metadata!r}, expected the name of the {kind}: {{name: …}}")
     return documents
 
 
