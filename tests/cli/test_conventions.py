@@ -1,6 +1,8 @@
 """What a user may rely on whatever the command: help, errors, exit codes, formats."""
 
 import json
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +66,38 @@ def test_json_and_yaml_say_the_same() -> None:
 
 def test_no_colours_without_a_terminal() -> None:
     assert "\x1b" not in baton("doctor").stdout
+
+
+@pytest.mark.parametrize("program", ["baton", "vcctl"])
+def test_an_interrupted_command_ends_without_a_word(tmp_path: Path, program: str) -> None:
+    """The API server accepts the connection and says nothing."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # one that is ignored would be so in the child
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(120)
+        address = "http://{}:{}".format(*server.getsockname())
+        cluster, context = {"server": address}, {"cluster": "c", "user": "c"}
+        config = tmp_path / "config"
+        config.write_text(
+            json.dumps(
+                {
+                    "current-context": "c",
+                    "clusters": [{"name": "c", "cluster": cluster}],
+                    "users": [{"name": "c", "user": {}}],
+                    "contexts": [{"name": "c", "context": context}],
+                }
+            )
+        )
+        words = [str(Path(sys.executable).with_name(program)), "job", "list", "--kubeconfig", str(config)]
+        try:
+            running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        finally:
+            signal.signal(signal.SIGINT, before)
+        with running:
+            connection, _ = server.accept()
+            with connection:
+                running.send_signal(signal.SIGINT)
+                assert running.communicate(timeout=120) == ("", "")
+    assert running.returncode == 128 + signal.SIGINT
 
 
 def test_help_imports_no_command() -> None:

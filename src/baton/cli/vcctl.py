@@ -100,6 +100,8 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
     except _NotUnderstoodError as error:
         sys.stderr.write(f"Error: {error}\n")
         sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
     except BrokenPipeError:
         sys.exit(141)
 
