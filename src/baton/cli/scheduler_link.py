@@ -12,7 +12,7 @@ import msgspec
 
 from baton.cli.requests import Cluster
 from baton.errors import UnavailableError
-from baton.kube.errors import ApiError, NotFoundError
+from baton.kube.errors import ApiError, NotFoundError, UnreachableError
 from baton.kube.objects import LEASES
 
 LEASE = ("baton-scheduler", "baton-system")
@@ -52,6 +52,9 @@ def ask(cluster: Cluster, path: str, url: str | None) -> bytes:
         if error.status == 404 and error.reason != _OF_THE_API_SERVER:
             raise
         raise NoSchedulerError(f"pod {pod} does not answer through the API server: {error.message}") from None
+    except UnreachableError:
+        # The API server itself has just told of the lease; behind it, a node that is gone is waited for.
+        raise NoSchedulerError(f"pod {pod} does not answer within {_ANSWER_LIMIT_S:g} s") from None
 
 
 async def _ask_at(url: str, path: str) -> bytes:
