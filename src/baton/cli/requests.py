@@ -129,13 +129,17 @@ class MissingObjectError(BatonError):
         self.answer = answer
 
 
-def _not_found(resource: Resource[Any], name: str, namespace: str | None, error: NotFoundError) -> MissingObjectError:
+class UnknownKindError(BatonError):
+    """The cluster does not know the kind of what was named."""
+
+
+def _not_found(resource: Resource[Any], name: str, namespace: str | None, error: NotFoundError) -> BatonError:
     """The sentence for a 404: the object, or the whole kind, is unknown to the cluster."""
     if not name or "could not find the requested resource" in error.message or "page not found" in error.message:
         if namespace and f'namespaces "{namespace}"' in error.message:
             return MissingObjectError(f"there is no namespace {namespace}", error.message)
-        return MissingObjectError(
-            f"the cluster does not know {resource.plural}.{resource.group}; run `baton install --crds`", error.message
+        return UnknownKindError(
+            f"the cluster does not know {resource.plural}.{resource.group}; run `baton install --crds`"
         )
     where = f" in namespace {namespace}" if namespace else ""
     return MissingObjectError(f"there is no {resource.plural.removesuffix('s')} {name}{where}", error.message)

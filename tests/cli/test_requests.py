@@ -1,0 +1,47 @@
+"""What a command makes of 404: the object is not there, or nobody knows its kind."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from baton.cli import reasons
+from baton.cli.requests import Cluster, MissingObjectError, UnknownKindError
+from baton.errors import BatonError
+from baton.kube.errors import NotFoundError
+from baton.kube.kubeconfig import Access
+from baton.kube.volcano import JOBS
+
+ABSENT = 'jobs.batch.volcano.sh "train" not found'
+UNKNOWN = "404 page not found"
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """One without a pod, which answers so to questions about jobs."""
+
+    async def refuse(_method: str, path: str, **_: Any) -> bytes:
+        raise NotFoundError(404, "NotFound", request.param if "volcano.sh" in path else 'pods "train" not found')
+
+    with Cluster(Access("c", "http://127.0.0.1:1")) as made:
+        monkeypatch.setattr(made.client, "request", refuse)
+        yield made
+
+
+@pytest.mark.parametrize("cluster", [ABSENT], indirect=True)
+def test_what_is_not_there_is_told_with_its_namespace(cluster: Cluster) -> None:
+    with pytest.raises(MissingObjectError, match=r"^there is no job train in namespace team$"):
+        cluster.get(JOBS, "train", "team")
+    with pytest.raises(BatonError, match=r"^there is no pod or job train in namespace team$"):
+        reasons.answer(cluster, "team", "train", None)
+
+
+@pytest.mark.parametrize("cluster", [UNKNOWN], indirect=True)
+@pytest.mark.parametrize("name", ["train", "job/train"])
+def test_without_the_custom_resources_the_way_to_them_is_told(cluster: Cluster, name: str) -> None:
+    """Also by `baton why`, which looks for a pod first."""
+    sentence = r"^the cluster does not know jobs\.batch\.volcano\.sh; run `baton install --crds`$"
+    with pytest.raises(UnknownKindError, match=sentence):
+        cluster.get(JOBS, "train", "team")
+    with pytest.raises(UnknownKindError, match=sentence):
+        reasons.answer(cluster, "team", name, None)
