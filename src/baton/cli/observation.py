@@ -6,12 +6,13 @@ the scheduler, so the same verdict. Imported only then: the engine's arrays take
 
 import asyncio
 import time
+from typing import Any
 
-from baton.cli.requests import Cluster
+from baton.cli.requests import Cluster, RightsError
 from baton.engine import records
 from baton.engine.events import Event
 from baton.errors import UnavailableError
-from baton.kube.client import Client
+from baton.kube.client import Client, Resource
 from baton.kube.core import CONFIG_MAPS
 from baton.kube.errors import ForbiddenError, NotFoundError
 from baton.kube.scheduler.feed import Feed
@@ -34,6 +35,11 @@ def observe(cluster: Cluster) -> records.Record:
 
 async def _listed(client: Client, settings: Settings) -> list[Event]:
     feed = Feed(client, settings.scheduler_names, settings.slot_resources, lambda: None)
+    # A reflector tries again what is refused, as its program may get the right; whoever runs a command wants to know.
+    refused = await asyncio.gather(*(_refused(client, each.resource) for each in feed.reflectors))
+    if any(refused):
+        kinds = ", ".join(each.resource.plural for each, no in zip(feed.reflectors, refused, strict=True) if no)
+        raise RightsError(f"you may not list {kinds} of the whole cluster, which a scheduler's view needs")
     running = [asyncio.create_task(reflector.run()) for reflector in feed.reflectors]
     try:
         async with asyncio.timeout(_LIST_LIMIT_S):
@@ -46,6 +52,16 @@ async def _listed(client: Client, settings: Settings) -> list[Event]:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
     return feed.take()
+
+
+async def _refused(client: Client, resource: Resource[Any]) -> bool:
+    try:
+        await client.list_page(resource, limit=1)
+    except ForbiddenError:
+        return True
+    except NotFoundError:
+        pass
+    return False
 
 
 async def _configuration(client: Client) -> str:

@@ -9,7 +9,7 @@ import time
 import msgspec
 
 from baton.cli import workloads
-from baton.cli.requests import Cluster, MissingObjectError, Object
+from baton.cli.requests import Cluster, MissingObjectError, Object, RightsError
 from baton.cli.scheduler_link import NoSchedulerError, ask
 from baton.engine.objects import GroupKey
 from baton.engine.verdicts import Cause, Verdict
@@ -40,7 +40,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     waits: bool = False
     verdict: Verdict | None = None
     source: str = ""
-    """Who gave the verdict: `scheduler`, or `here` when it was built from the API server."""
+    """Who gave the verdict: `scheduler`; `here` when it was built from the API server; `status` when it is what the
+    scheduler last wrote on the object, for those who may see no more."""
     remark: str = ""
 
 
@@ -72,7 +73,7 @@ def _about_pod(cluster: Cluster, pod: Object, scheduler: str | None) -> Answer:
     told = settled(spec, status, deleting="deletionTimestamp" in metadata)
     if told:
         return Answer(about=about, sentence=f"{key} {told}.")
-    return _verdict(cluster, about, key, scheduler)
+    return _verdict(cluster, about, key, scheduler, status)
 
 
 def settled(spec: Object, status: Object, *, deleting: bool) -> str:
@@ -115,11 +116,11 @@ def _about_job(cluster: Cluster, job: Object, scheduler: str | None) -> Answer:
         return Answer(about=about, sentence=f"{key} runs, with all of its {running} pods.")
     group = f"{metadata['name']}-{metadata['uid']}"
     try:
-        cluster.get(POD_GROUPS, group, metadata["namespace"])
+        known = cluster.get(POD_GROUPS, group, metadata["namespace"])
     except MissingObjectError:
         sentence = f"{key} waits for the job controller, which has not made its PodGroup {group}."
         return Answer(about=about, sentence=sentence, waits=True, remark="is `baton controller` running?")
-    found = _verdict(cluster, about, f"{metadata['namespace']}/{group}", scheduler)
+    found = _verdict(cluster, about, f"{metadata['namespace']}/{group}", scheduler, known.get("status", {}))
     if found.verdict is None or phase != "Running":
         return found
     told = (
@@ -128,18 +129,35 @@ def _about_job(cluster: Cluster, job: Object, scheduler: str | None) -> Answer:
     return msgspec.structs.replace(found, sentence=told + found.sentence)
 
 
-def _verdict(cluster: Cluster, about: str, key: str, scheduler: str | None) -> Answer:
+def _verdict(cluster: Cluster, about: str, key: str, scheduler: str | None, status: Object) -> Answer:
     try:
         verdict, remark = msgspec.json.decode(ask(cluster, f"/why/{key}", scheduler), type=Verdict), ""
         source = "scheduler"
     except NotFoundError as error:
         return Answer(about=about, sentence=f"{about} waits: {error.message}.", waits=True, source="scheduler")
     except NoSchedulerError as error:
-        verdict, source = _built_here(cluster, key), "here"
+        try:
+            verdict, source = _built_here(cluster, key), "here"
+        except RightsError as rights:
+            written = _written(status)
+            if not written:
+                raise
+            remark = f"this is what the scheduler last wrote; it was not asked ({error}), and {rights}"
+            who = about.partition(" ")[2]
+            return Answer(about=about, sentence=f"{who} waits: {written}", waits=True, source="status", remark=remark)
         remark = f"no scheduler was asked ({error}); this is what one that starts now would say"
     return Answer(
         about=about, sentence=_sentence(about, verdict), waits=True, verdict=verdict, source=source, remark=remark
     )
+
+
+def _written(status: Object) -> str:
+    """Why a pod or a PodGroup waits, in the words that the scheduler left on it."""
+    for condition in reversed(status.get("conditions") or []):
+        if condition.get("type") in ("PodScheduled", "Scheduled", "Unschedulable"):
+            waits = condition["type"] == "Unschedulable" or condition.get("status") == "False"
+            return str(condition.get("message", "")) if waits else ""
+    return ""
 
 
 def _built_here(cluster: Cluster, key: str) -> Verdict:

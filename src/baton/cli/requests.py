@@ -133,6 +133,10 @@ class UnknownKindError(BatonError):
     """The cluster does not know the kind of what was named."""
 
 
+class RightsError(BatonError):
+    """Somebody who may not see the whole cluster asked for what needs all of it."""
+
+
 def _not_found(resource: Resource[Any], name: str, namespace: str | None, error: NotFoundError) -> BatonError:
     """The sentence for a 404: the object, or the whole kind, is unknown to the cluster."""
     if not name or "could not find the requested resource" in error.message or "page not found" in error.message:
