@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from baton.cli.requests import Table
+from baton.cli.vcctl_verbs import NOUNS
 from baton.cli.vcctl_view import events_text, job_text
 
 GLOBAL_FLAGS = """\
@@ -206,6 +208,33 @@ def test_a_job_in_all_its_lines() -> None:
         "    Status\tTransitionTime\n"
         "    Running \t2026-01-02 03:04:06 +0000 UTC \n"
     )
+
+
+class Pods:
+    """A cluster with one pod in each of two namespaces."""
+
+    def table(self, _resource: object, namespace: str | None, **_: str) -> Table:
+        columns = [Table.Column(name) for name in ("Name", "Ready", "Status", "Restarts", "Age")]
+        found = [name for name in ("ml", "team") if namespace in (None, name)]
+        return Table(
+            columns, [Table.Row(["p", "1/1", "Running", 0, "5m"], {"metadata": {"namespace": n}}) for n in found]
+        )
+
+
+def test_pods_of_all_namespaces_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    values = {"job": "", "queue": "", "namespace": "ml", "all-namespaces": False}
+    run = NOUNS["pod"].verbs["list"].run
+    run(Pods(), values)  # type: ignore[arg-type]  # stands in for a Cluster
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["Name", "Ready", "Status", "Restart", "Age"],
+        ["p", "1/1", "Running", "0", "5m"],
+    ]
+    run(Pods(), {**values, "all-namespaces": True})  # type: ignore[arg-type]  # stands in for a Cluster
+    assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()] == [
+        ["Namespace", "Name"],
+        ["ml", "p"],
+        ["team", "p"],
+    ]
 
 
 def test_events_are_a_table_and_none_is_said() -> None:

@@ -195,7 +195,11 @@ def _list_pods(cluster: Cluster, values: Values) -> None:
         _out(_NOTHING)
         return
     cells = [[table.cell(row, column) for column in _POD_COLUMNS.values()] for row in rows]
-    _out(_fitted([list(_POD_COLUMNS), *cells], 8, from_row=1))
+    headings = list(_POD_COLUMNS)
+    if where is None:
+        headings.insert(0, "Namespace")
+        cells = [[row.object["metadata"]["namespace"], *own] for row, own in zip(rows, cells, strict=True)]
+    _out(_fitted([headings, *cells], 8, from_row=1))
 
 
 def _called(document: Object) -> str:
