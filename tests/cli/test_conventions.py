@@ -50,6 +50,12 @@ def test_a_bad_format_lists_the_allowed_ones() -> None:
     assert "'table', 'json', 'yaml'" in shown.stderr
 
 
+def test_a_phase_that_does_not_exist_is_not_an_empty_list() -> None:
+    shown = baton("job", "list", "--phase", "runing")
+    assert shown.returncode == 2
+    assert shown.stderr.startswith("baton: --phase is 'runing', expected one of Pending, Running, ")
+
+
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_every_command_has_help_of_its_own(name: str) -> None:
     shown = baton(name, "--help")

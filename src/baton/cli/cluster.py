@@ -24,6 +24,11 @@ NamespaceOption = Annotated[str | None, typer.Option("--namespace", "-n", help="
 AllNamespacesOption = Annotated[bool, typer.Option("--all-namespaces", "-A", help="In every namespace.")]
 
 
+def place(namespace: str | None) -> str:
+    """Where was looked, for the sentence that nothing is there: the namespace may be a surprise."""
+    return f"namespace {namespace}; -A looks in all of them" if namespace else "any namespace"
+
+
 def connect(kubeconfig: Path | None = None, context: str | None = None, server: str | None = None) -> "Cluster":
     """The cluster that the options name; without any, the one around this pod or of the user's kubeconfig."""
     import msgspec

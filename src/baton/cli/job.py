@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from baton.cli.cluster import AllNamespacesOption, ContextOption, KubeconfigOption, NamespaceOption, connect
+from baton.cli.cluster import AllNamespacesOption, ContextOption, KubeconfigOption, NamespaceOption, connect, place
 from baton.cli.output import Format, FormatOption, QuietOption, command_app, note, write_data, write_table
 from baton.errors import UsageError
 
@@ -96,20 +96,23 @@ def list_(
     """List jobs, their phases and their pods."""
     from baton.cli import workloads
     from baton.kube.volcano import JOBS
+    from baton.kube.volcano_names import JobPhase
 
+    if phase and phase.capitalize() not in list(JobPhase):
+        raise UsageError(f"--phase is {phase!r}, expected one of {', '.join(JobPhase)}")
     with connect(kubeconfig, context) as cluster:
         where = None if all_namespaces else namespace or cluster.access.namespace
         jobs = [
             job
             for job in cluster.list(JOBS, where)
             if (not queue or job.get("spec", {}).get("queue", "default") == queue)
-            and (not phase or workloads.phase_of(job).lower() == phase.lower())
+            and (not phase or workloads.phase_of(job) == phase.capitalize())
         ]
     if output is not Format.TABLE:
         write_data(jobs, output)
         return
     if not jobs:
-        note("no jobs found")
+        note(f"no jobs found in {place(where)}")
         return
     columns = ("name", "queue", "phase", "type", "replicas", "min", "pending", "running", "succeeded", "failed",
                "unknown", "retries", "age")  # fmt: skip

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from baton.cli.cluster import AllNamespacesOption, ContextOption, KubeconfigOption, NamespaceOption, connect
+from baton.cli.cluster import AllNamespacesOption, ContextOption, KubeconfigOption, NamespaceOption, connect, place
 from baton.cli.output import Format, FormatOption, command_app, note, write_data, write_table
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def list_(
             return
         shown = cluster.table(PODS, where, **selector)
     if not pods:
-        note("no pods found")
+        note(f"no pods of jobs found in {place(where)}" if not queue else f"no pods found in {place(where)}")
         return
     by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
     rows = [row for row in shown.rows if row.object["metadata"]["uid"] in by_uid]
