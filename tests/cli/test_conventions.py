@@ -106,6 +106,17 @@ def test_an_interrupted_command_ends_without_a_word(tmp_path: Path, program: str
     assert running.returncode == 128 + signal.SIGINT
 
 
+@pytest.mark.parametrize("module", ["main", "vcctl"])
+def test_letters_that_the_locale_lacks_are_spelled_out(module: str) -> None:
+    probe = (
+        f"import sys; sys.argv[1:] = ['version']; import baton.cli.{module} as m\n"
+        "try:\n m.main()\nexcept SystemExit: pass\nprint('a → b')"
+    )
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONIOENCODING": "ascii"}
+    shown = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, env=environment)
+    assert (shown.stdout.splitlines()[-1:], shown.stderr) == (["a \\u2192 b"], "")
+
+
 def test_help_imports_no_command() -> None:
     """The budget of 250 ms CPU holds because nothing heavy is imported; this is what would break it."""
     probe = "import sys; sys.argv = ['baton']; import baton.cli.main as m\ntry:\n m.main()\nexcept SystemExit: pass\n"

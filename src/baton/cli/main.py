@@ -17,7 +17,7 @@ from typer._click.exceptions import ClickException
 from typer._click.exceptions import UsageError as ClickUsageError
 from typer.core import TyperCommand, TyperGroup
 
-from baton.cli.output import command_app
+from baton.cli.output import command_app, speak_any_locale
 from baton.errors import BatonError, UsageError
 
 
@@ -106,6 +106,7 @@ def _root(context: typer.Context) -> None:
 
 def main() -> None:
     """The entry point: an error that the user can act on becomes one sentence on stderr and an exit code."""
+    speak_any_locale()
     try:
         sys.exit(app(standalone_mode=False, prog_name="baton") or 0)
     except ClickException as error:

@@ -7,6 +7,7 @@ Colours appear only on a terminal and never with NO_COLOR. Exit codes: 0 done, 1
 """
 
 import enum
+import io
 import itertools
 import sys
 from collections.abc import Iterable, Sequence
@@ -47,6 +48,12 @@ def command_app(**settings: Any) -> typer.Typer:
             **settings,
         }
     )
+
+
+def speak_any_locale() -> None:
+    """Let letters that the terminal's encoding lacks be spelled out, as on stderr, and not end the command."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def console(*, stderr: bool = False) -> "Console":

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from baton.cli.output import speak_any_locale
 from baton.errors import BatonError
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ _VERSION = "version     Print the version information"
 def main(words: Sequence[str] | None = None) -> NoReturn:
     """The entry point."""
     given = list(sys.argv[1:] if words is None else words)
+    speak_any_locale()
     try:
         sys.exit(_dispatch(given))
     except _NotUnderstoodError as error:
