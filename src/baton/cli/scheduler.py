@@ -104,11 +104,11 @@ def scheduler(
         memory_overcommit=memory_overcommit,
         share_overcommit=share_overcommit,
     )
+    if leader_elect and lease_duration < 3:  # before the rest: the limit of a cycle follows from it
+        raise UsageError(f"--lease-duration is {lease_duration:g}, expected at least 3 seconds")
     settings.check()
     terms = None
     if leader_elect:
-        if lease_duration < 3:
-            raise UsageError(f"--lease-duration is {lease_duration:g}, expected at least 3 seconds")
         if settings.cycle_limit_s >= lease_duration * 2 / 3:
             raise UsageError(
                 f"--cycle-limit is {settings.cycle_limit_s:g}, expected less than two thirds of --lease-duration,"

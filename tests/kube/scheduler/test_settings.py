@@ -72,6 +72,7 @@ def test_settings_that_contradict_each_other_are_named(given: dict[str, Any], se
     [
         (["--lease", "nowhere"], "--lease is 'nowhere', expected namespace/name"),
         (["--lease-duration", "1"], "--lease-duration is 1, expected at least 3 seconds"),
+        (["--lease-duration", "-1"], "--lease-duration is -1, expected at least 3 seconds"),
         (["--cycle-limit", "11"], "--cycle-limit is 11, expected less than two thirds of --lease-duration, 15"),
         (["--config", "a", "--config-map", "b/c"], "--config and --config-map were both given"),
     ],
