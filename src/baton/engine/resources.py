@@ -2,10 +2,11 @@
 
 Every vector of the engine (a node's allocatable, a task's request, a queue's share) has one entry per resource name
 seen so far. Integers are exact, so there is no epsilon: a node with 4000 milli-cores takes four pods of 1000. The
-width has room to spare and doubles when a new name needs it; holders of vectors are told to widen.
+width has room to spare and doubles when a new name needs it; holders of vectors are told to widen. Inside a session it
+stays as it is, because plugins hold vectors, too: whatever names resources makes them known when it is taken in.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +49,15 @@ class ResourceNames:
                 for listener in self._widen:
                     listener(self.width)
         return place
+
+    def weights(self, listed: str, by_name: Mapping[str, int]) -> dict[int, int]:
+        """Of a comma list of names, each counts 1 or what `by_name` says; a name that nobody uses counts nothing."""
+        names = [name.strip() for name in listed.split(",")]
+        return {self._position[name]: by_name.get(name, 1) for name in names if name in self._position}
+
+    def learn(self, amounts: Amounts | None) -> None:
+        """Make the names known, before a session compares the amounts."""
+        self._positions(amounts or ())
 
     def zeros(self) -> Vector:
         return np.zeros(self.width, dtype=np.int64)

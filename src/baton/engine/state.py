@@ -283,6 +283,7 @@ class ClusterState(Moves):
         self.active.pop(job.key, None)
 
     def _group_changed(self, group: PodGroup) -> None:
+        self.resources.learn(group.min_resources)
         job = self.jobs.get(group.key)
         if job is None:
             self.activate(self._add_job(group, implicit=False))
@@ -309,6 +310,8 @@ class ClusterState(Moves):
             self._drop_job(job)
 
     def _queue_changed(self, queue: Queue) -> None:
+        for amounts in (queue.capability, queue.guarantee, queue.deserved):
+            self.resources.learn(amounts)
         share = self.queues.get(queue.name)
         if share is None:
             share = self.queues[queue.name] = QueueShare(queue, self.resources)

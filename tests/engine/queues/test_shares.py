@@ -2,7 +2,7 @@
 
 import pytest
 
-from baton.engine.objects import QueueState
+from baton.engine.objects import GroupPhase, QueueState
 from tests.engine.clusters import Cluster, Outcome, gang, job, node, queue, spec, whole
 
 CARD = spec(ask=[whole()])
@@ -25,6 +25,22 @@ tiers:
 
 def by_queue(outcome: Outcome, *names: str) -> list[int]:
     return [sum(key.startswith(f"{name}-") for key in outcome.placed) for name in names]
+
+
+@pytest.mark.parametrize("plugin", ["proportion", "capacity", "overcommit"])
+def test_resources_that_only_a_limit_or_a_gang_names_stop_nobody(plugin: str) -> None:
+    """There is room for eight names before vectors get wider, and no node has these."""
+    odd = tuple((f"example.com/{number}", 1) for number in range(40))
+    outcome = Cluster(
+        nodes=[node("n", cpu=8)],
+        jobs=[
+            job("a", pods=1, what=spec(cpu=1), queue="a"),
+            gang("b", pods=1, what=spec(cpu=1), queue="b", phase=GroupPhase.PENDING, min_resources=odd[20:]),
+        ],
+        queues=[queue("a", capability=odd[:20], guarantee=odd[:10]), queue("b")],
+        conf=conf(plugin),
+    ).run()
+    assert "a-0" in outcome.placed
 
 
 def test_proportion_divides_by_weight() -> None:

@@ -30,16 +30,17 @@ class BinpackPlugin(Plugin[BinpackArguments]):
     argument_prefixes: ClassVar[dict[str, str]] = {"binpack.resources.": "by_resource"}
 
     def open(self, session: Session) -> None:
-        self._known: dict[int, int] | None = None
+        arguments = self.arguments
+        further = session.state.resources.weights(arguments.resources, arguments.by_resource)
+        self._weights = {CPU: arguments.cpu, MEMORY: arguments.memory, **further}
 
     def scores(self, task: Task, nodes: NodeView) -> Floats | None:
         arguments = self.arguments
         if not arguments.weight:
             return None
-        weights = self._weights(nodes)
         total, weight_sum = np.zeros(nodes.size), 0
         for place in task.needs.places:
-            weight = weights.get(place, 0)
+            weight = self._weights.get(place, 0)
             if not weight:
                 continue
             capacity = nodes.allocatable(place)
@@ -49,14 +50,3 @@ class BinpackPlugin(Plugin[BinpackArguments]):
         if not weight_sum:
             return None
         return total * (MAX_SCORE * arguments.weight / weight_sum)
-
-    def _weights(self, nodes: NodeView) -> dict[int, int]:
-        if self._known is not None:
-            return self._known
-        position = nodes.table.resources.position
-        weights = {CPU: self.arguments.cpu, MEMORY: self.arguments.memory}
-        listed = [name.strip() for name in self.arguments.resources.split(",") if name.strip()]
-        for name in listed:
-            weights[position(name)] = self.arguments.by_resource.get(name, 1)
-        self._known = weights
-        return weights

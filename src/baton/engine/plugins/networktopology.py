@@ -45,11 +45,9 @@ class NetworkTopologyPlugin(Plugin[NetworkTopologyArguments]):
     def open(self, session: Session) -> None:
         self._session = session
         self._tiers = session.state.forest.tiers
-        position = session.state.resources.position
         arguments = self.arguments
-        listed = [name.strip() for name in arguments.resources.split(",") if name.strip()]
-        self._weights = {CPU: arguments.cpu, MEMORY: arguments.memory}
-        self._weights |= {position(name): arguments.by_resource.get(name, 1) for name in listed}
+        further = session.state.resources.weights(arguments.resources, arguments.by_resource)
+        self._weights = {CPU: arguments.cpu, MEMORY: arguments.memory, **further}
 
     def domain_scores(self, need: Vector, domains: DomainView) -> Floats:
         return self._tightness(need, domains) * (MAX_SCORE * self.arguments.weight)
