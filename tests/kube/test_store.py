@@ -3,6 +3,7 @@
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from baton.kube.objects import Metadata
 from baton.kube.store import Delta, Key, Store
@@ -46,6 +47,25 @@ def test_a_fresh_list_removes_what_is_gone() -> None:
     assert [item.metadata.name for item in things] == ["b"]
     assert things.by_index("node", "n1") == []
     assert things.get(Key("ns/a")) is None
+
+
+def test_who_fails_at_an_object_hears_of_all_others() -> None:
+    """Whatever one object of thousands has in it, a scheduler goes on with the rest."""
+    things, told = store(), list[str]()
+
+    def picky(delta: Delta[Thing]) -> None:
+        told.append(delta.key)
+        if delta.key == "ns/b":
+            raise ValueError("not this one")
+
+    things.put(thing("a", 1))
+    things.put(thing("b", 2))
+    with capture_logs() as logs:
+        things.subscribe(picky)
+        things.subscribe(lambda delta: told.append(f"{delta.key} too"))
+        things.replace([thing("b", 3), thing("c", 4)])
+    assert told == ["ns/a", "ns/b", "ns/a too", "ns/b too", "ns/a", "ns/a too", "ns/b", "ns/b too", "ns/c", "ns/c too"]
+    assert [(log["kind"], log["key"]) for log in logs] == [("Thing", "ns/b")] * 2
 
 
 names = st.sampled_from("abcd")

@@ -1,7 +1,8 @@
 """What we know of one kind of object: by key, and by any index that a reader declared.
 
 Only the reflector writes. A reader sees each object as the server last showed it; objects are frozen and replaced
-whole, so that a reference taken now stays consistent. Deltas go to subscribers in the order of the watch.
+whole, so that a reference taken now stays consistent. Deltas go to subscribers in the order of the watch; one that
+fails at an object misses that one and hears of all others, like work on a key that fails.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -93,7 +94,7 @@ class Store(Generic[T]):
         """Call `subscriber` for everything that is here now, as additions, and then for every change."""
         self._subscribers.append(subscriber)
         for key, item in self._items.items():
-            subscriber(Delta(key, None, item))
+            _tell(subscriber, Delta(key, None, item))
 
     def put(self, item: T) -> None:
         """Add or replace; a version that is here already makes no delta."""
@@ -137,4 +138,16 @@ class Store(Generic[T]):
 
     def _tell(self, delta: Delta[T]) -> None:
         for subscriber in self._subscribers:
-            subscriber(delta)
+            _tell(subscriber, delta)
+
+
+def _tell(subscriber: Subscriber[T], delta: Delta[T]) -> None:
+    try:
+        subscriber(delta)
+    except Exception:  # one odd object must not stop the work on all others, after each start anew
+        # As in `decoding`: what is rarely said must not slow down the start of a command.
+        import structlog
+
+        structlog.get_logger("baton.kube").exception(
+            "a defect; the object is passed over", kind=type(delta.new or delta.old).__name__, key=delta.key
+        )
