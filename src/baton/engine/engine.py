@@ -92,7 +92,8 @@ class Engine:
     def explain(self, key: PodKey | GroupKey, now_s: float) -> Verdict:
         """Why this pod or group waits, from the state as it is; nothing is changed."""
         task = self.state.tasks.get(PodKey(key))
-        job = task.job if task is not None else self.state.jobs.get(GroupKey(key))
+        # Somebody else's pod, which has no job here, may have the name of a group.
+        job = (task.job if task is not None else None) or self.state.jobs.get(GroupKey(key))
         if job is None:
             raise BatonError(f"no pod or group {key} is known to the scheduler; check the namespace and name")
         session = self.session(now_s)

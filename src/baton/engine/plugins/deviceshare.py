@@ -70,7 +70,7 @@ class DeviceSharePlugin(Plugin[DeviceShareArguments]):
     def _whole_cards(self, demand: Demand, nodes: NodeView) -> Floats:
         """Empty cards are all alike, so the node decides: how many of its cards are in use afterwards."""
         present = nodes.column(nodes.ledger.kinds) != 0
-        in_use = ((nodes.card_usage()[CLAIMS] > 0) & present).sum(axis=0, dtype=np.int16) + demand.cards
+        in_use = ((nodes.card_usage()[CLAIMS] > 0) & present).sum(axis=0, dtype=np.int32) + demand.cards
         fullness = np.minimum(in_use / np.maximum(present.sum(axis=0, dtype=np.int16), 1), 1.0)
         result: Floats = demand.cards * (1.0 - fullness if self.card_order == "spread" else fullness)
         return result

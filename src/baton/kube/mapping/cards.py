@@ -35,6 +35,8 @@ _ANONYMOUS = "#"
 _NO_RULES = CardRules()
 _MOST = 2**30
 """What a number of cards or of MiB counts for at most: no card has that much, and the engine counts them in 32 bits."""
+_MOST_CARDS = 2**16
+"""What a node's number of cards or slots counts for at most: kubelet takes no list of devices that is longer."""
 _CARD_NAMES = frozenset({VGPU_NUMBER, VGPU_MEMORY, GPU_MEMORY, GPU_NUMBER})
 
 
@@ -199,13 +201,14 @@ def _slot_card(card: card_annotations.OfferedCard) -> Card:
 def _anonymous_cards(resource: str, count: int) -> list[Card]:
     return [
         Card(id=CardId(f"{resource}{_ANONYMOUS}{number}"), memory_mib=0, slots=1, serves=(CardKind.SLOT,))
-        for number in range(count)
+        for number in range(min(count, _MOST_CARDS))
     ]
 
 
 def _legacy_cards(allocatable: Mapping[str, Quantity], unhealthy: str) -> list[Card]:
     """Legacy gpushare: so much memory over so many equal cards, told apart by their index."""
-    number, memory = _count(allocatable.get(GPU_NUMBER, 0)), _count(allocatable.get(GPU_MEMORY, 0))
+    number = min(_count(allocatable.get(GPU_NUMBER, 0)), _MOST_CARDS)
+    memory = _count(allocatable.get(GPU_MEMORY, 0))
     bad = {part.strip() for part in unhealthy.split(",")}
     return [
         Card(
