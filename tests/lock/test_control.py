@@ -158,14 +158,46 @@ def test_lines_that_are_no_requests_are_answered(shared: Nursery) -> None:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(shared.paths.control))
         lines = connection.makefile("rb")
-        for line in (b"hello", b"[]", b'{"op":"explode"}', b'{"op":"park"}', b'{"op":"status","x":1}', b"\xff\xfe"):
+        for line in (
+            b"hello",
+            b"[]",
+            b'{"op":"explode"}',
+            b'{"op":"park"}',
+            b'{"op":"status","x":1}',
+            b"\xff\xfe",
+            b'{"op":"park","client":"\xff"}',
+        ):
             connection.sendall(line + b"\n")
             answer = json.loads(lines.readline())
             assert answer["ok"] is False
             assert answer["error"].startswith("not a request")
         connection.sendall(b'{"op":"status"}\n')
         assert json.loads(lines.readline())["ok"] is True
+        connection.sendall(b'{"op":"subscribe","every_ms":%s}\n' % (b"9" * 400))
+        assert json.loads(lines.readline())["ok"] is True
         lines.close()
+
+
+def test_a_look_may_be_rarer_than_a_daemon_is_waited_for(shared: Nursery) -> None:
+    looks = ControlClient(shared.paths.control, timeout_s=0.2).follow(every_ms=500)
+    assert next(looks).pid == next(looks).pid
+    looks.close()
+
+
+def test_a_line_that_was_cut_short_is_the_end(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as daemon:
+        daemon.bind(str(tmp_path / "control.sock"))
+        daemon.listen()
+
+        def die_while_writing() -> None:
+            with daemon.accept()[0] as connection:
+                connection.recv(1000)
+                connection.sendall(b'{"ok": true, "result": {"ver')
+
+        with ThreadPoolExecutor() as pool:
+            dying = pool.submit(die_while_writing)
+            assert list(ControlClient(tmp_path / "control.sock").follow()) == []
+            dying.result()
 
 
 def test_a_daemon_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:

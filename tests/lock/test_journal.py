@@ -74,5 +74,6 @@ def test_accounts_are_replaced_as_a_whole_and_rubbish_is_no_accounts(tmp_path: P
     snapshot = Snapshot(accounts=[AccountRecord(1, 1.0, 2.0, 3.0, 4, 5, 6, "blue")], parked=[1])
     file.write(snapshot)
     assert file.read() == snapshot
-    (tmp_path / "accounts.json").write_text('{"cards": 3}')
-    assert file.read() == Snapshot()
+    for rubbish in (b'{"cards": 3}', b'{"accounts": [{"tenant": "\xff"}]}'):
+        (tmp_path / "accounts.json").write_bytes(rubbish)
+        assert file.read() == Snapshot()

@@ -29,6 +29,8 @@ MAX_LINE_BYTES = 64 * 1024
 WRITE_BUFFER_BYTES = 8 * 1024 * 1024
 TIMEOUT_S = 5.0
 _CHUNK_BYTES = 256 * 1024
+_LONGEST_MS = 86_400_000
+"""Between two status lines."""
 
 
 class StatusRequest(msgspec.Struct, frozen=True, tag_field="op", tag="status", forbid_unknown_fields=True):
@@ -159,14 +161,14 @@ class ControlConnection(asyncio.Protocol):
     def _handle(self, line: bytes) -> None:
         try:
             request = msgspec.json.decode(line, type=Request)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             self._send(Answer(False, error=f"not a request: {error}"))
             return
         try:
             if isinstance(request, StatusRequest):
                 self._send(Answer(True, self._controller.status()))
             elif isinstance(request, Subscribe):
-                self._subscribe(max(request.every_ms, 20) / 1000)
+                self._subscribe(min(max(request.every_ms, 20), _LONGEST_MS) / 1000)
             elif isinstance(request, Choose):
                 self._send(Answer(True, self._controller.choose(request)))
                 self._runs.add(request.run)
@@ -238,9 +240,11 @@ class ControlClient:
     def follow(self, every_ms: int = 500) -> Generator[Status, None, None]:
         """Status again and again, until the caller closes it or the daemon goes."""
         with self._connect() as connection, connection.makefile("rb") as lines:
+            connection.settimeout(self._timeout_s + every_ms / 1000)
             try:
                 connection.sendall(msgspec.json.encode(Subscribe(every_ms)) + b"\n")
-                while line := lines.readline():
+                # A daemon that is killed while it writes leaves the beginning of a line.
+                while (line := lines.readline()).endswith(b"\n"):
                     yield _result(line, Status)
             except OSError as error:
                 raise unreachable(self._path, error) from error
@@ -291,7 +295,7 @@ class AsyncControlClient:
         reader, writer = await asyncio.open_unix_connection(str(self._path), limit=WRITE_BUFFER_BYTES)
         try:
             writer.write(msgspec.json.encode(Subscribe(every_ms)) + b"\n")
-            while line := await reader.readline():
+            while (line := await reader.readline()).endswith(b"\n"):
                 yield _result(line, Status)
         finally:
             await _close(writer)

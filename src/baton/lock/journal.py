@@ -189,7 +189,7 @@ class SnapshotFile:
             return msgspec.json.decode(self._path.read_bytes(), type=Snapshot)
         except OSError:
             return Snapshot()
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             log.warning("accounts of the earlier daemon are not readable", path=str(self._path), error=str(error))
             return Snapshot()
 
