@@ -249,6 +249,20 @@ def test_running_out_of_descriptors_disturbs_nobody_who_is_connected(tmp_path: P
         assert "accepting paused" in nursery.log.read_text()
 
 
+def test_without_descriptors_a_memory_limit_holds_for_the_process_alone(tmp_path: Path) -> None:
+    with Nursery(tmp_path) as nursery:
+        nursery.start(SLOW, descriptors=48)
+        with Peer(nursery.sockets) as first, Peer(nursery.sockets) as second:
+            first.introduce(run="r", memory=2**30)
+            crowd = [Peer(nursery.sockets, register=False) for _ in range(100)]
+            while "accepting paused" not in nursery.log.read_text():
+                first.introduce(run="r", memory=2**30)
+            assert second.introduce(run="r", memory=2**30)["memory"] == str(2**30)
+            for peer in crowd:
+                peer.socket.close()
+        assert "memory limit not shared with its group" in nursery.log.read_text()
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own that can be filled."""

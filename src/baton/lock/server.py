@@ -144,11 +144,11 @@ class Connection(asyncio.Protocol):
         """
         if self.closed or self._transport is None or self._transport.get_write_buffer_size():
             return False
-        with socket.socket(fileno=os.dup(self._transport.get_extra_info("socket").fileno())) as direct:
-            try:
+        try:
+            with socket.socket(fileno=os.dup(self._transport.get_extra_info("socket").fileno())) as direct:
                 sent = socket.send_fds(direct, [frame], [fd], socket.MSG_NOSIGNAL)
-            except OSError:
-                return False
+        except OSError:
+            return False
         if sent < len(frame):
             self.pause_writing()
         return sent == len(frame)
