@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.lock.peers import Peer, Rights, pod_of, start_ticks
+from baton.lock.peers import UNKNOWN_POD, Peer, Rights, pod_of, start_ticks
 
 POD = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
 
@@ -21,6 +21,9 @@ POD = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
         ),
         ("0::/kubepods/besteffort/podcafecafecafecafecafecafecafecafe/x\n", "cafecafecafecafecafecafecafecafe"),
         ("0::/kubepods/odd\n", "unknown"),
+        (f"0::/../../pod{POD}/abcdef\n", POD),
+        (f"0::/../../../burstable/pod{POD}/abcdef\n", POD),
+        ("0::/machine.slice/libpod-0f1e2d3c4b5a69788796a5b4c3d2e1f0.scope\n", ""),
         ("0::/user.slice/user-1000.slice/session-2.scope\n", ""),
         ("12:memory:/docker/abc\n0::/init.scope\n", ""),
     ],
@@ -31,8 +34,13 @@ def test_a_pod_is_read_from_the_cgroup(tmp_path: Path, cgroup: str, pod: str) ->
     assert pod_of(77, tmp_path) == pod
 
 
-def test_a_process_that_is_gone_is_in_no_pod(tmp_path: Path) -> None:
+def test_a_process_that_is_gone_is_in_no_pod_where_there_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     assert pod_of(1, tmp_path) == ""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    assert pod_of(1, tmp_path) == "unknown"
 
 
 def test_root_the_own_user_and_the_group_may_control_but_nobody_in_a_pod() -> None:
@@ -50,6 +58,7 @@ def test_a_daemon_in_a_pod_is_controlled_from_that_pod_and_from_the_host() -> No
     assert rights.may_control(Peer(os.getpid(), 0, 0))
     assert rights.may_control(Peer(os.getpid(), 0, 0, POD))
     assert not rights.may_control(Peer(os.getpid(), 0, 0, "another"))
+    assert not Rights(own_pod=UNKNOWN_POD).may_control(Peer(os.getpid(), 0, 0, UNKNOWN_POD))
 
 
 def test_a_process_is_told_from_a_later_one_with_its_pid() -> None:

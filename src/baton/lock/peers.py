@@ -1,12 +1,16 @@
 """Who is at the other end of a socket, by what the kernel says rather than by what the peer does."""
 
 import os
+import re
 import socket
 import struct
 from pathlib import Path
 from typing import NamedTuple
 
 _CREDENTIALS = struct.Struct("3i")
+_POD = re.compile(
+    r"(?:^|-)pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?$"
+)
 
 
 class Peer(NamedTuple):
@@ -20,7 +24,7 @@ class Peer(NamedTuple):
 
 
 UNKNOWN_POD = "unknown"
-"""In a pod, but the path does not say in which."""
+"""In a pod, but the path does not say in which; or perhaps in one, and nobody can look any more."""
 
 
 def peer_of(connection: socket.socket) -> Peer:
@@ -31,22 +35,21 @@ def peer_of(connection: socket.socket) -> Peer:
 
 
 def pod_of(pid: int, proc: Path = Path("/proc")) -> str:
-    """The pod id in the process's cgroup path, as kubelet names it with either cgroup driver; empty when none."""
+    """The pod id in the process's cgroup path, as kubelet names it with either cgroup driver; empty when none.
+
+    Seen from a container, with a cgroup namespace of its own, the path of another pod begins with `..` where they part,
+    and need not say `kubepods` any more.
+    """
     try:
         text = (proc / str(pid) / "cgroup").read_text()
     except OSError:
-        return ""
-    if "kubepods" not in text:
-        return ""
+        # It ended, or we have no descriptor left to look. A pod's root would only have to exit in time to be taken for
+        # the host's; outside Kubernetes a control tool writes its command and is gone.
+        return UNKNOWN_POD if "KUBERNETES_SERVICE_HOST" in os.environ else ""
     for part in text.replace("\n", "/").split("/"):
-        trimmed = part.removesuffix(".slice").rpartition("-pod")[2] if "-pod" in part else part
-        trimmed = trimmed.removeprefix("pod")
-        digits = trimmed.replace("_", "-")
-        if len(digits) == 36 and digits.count("-") == 4:
-            return digits
-        if part.startswith("pod") and len(trimmed) >= 32:
-            return digits
-    return UNKNOWN_POD
+        if found := _POD.search(part):
+            return found[1].replace("_", "-")
+    return UNKNOWN_POD if "kubepods" in text else ""
 
 
 class Rights(NamedTuple):
@@ -57,7 +60,7 @@ class Rights(NamedTuple):
 
     def may_control(self, peer: Peer) -> bool:
         """Whether this peer's commands and wishes count."""
-        if peer.pod not in ("", self.own_pod):
+        if peer.pod == UNKNOWN_POD or peer.pod not in ("", self.own_pod):
             return False
         if peer.uid in (0, os.getuid()):
             # Root of a process namespace that cannot be seen may be root of a container.
