@@ -90,7 +90,7 @@ static void become_ready(struct baton_gpu *gpu, bool resumed)
     link->backoff_us = 0;
     if (link->loss_reported)
         baton_log("lock daemon is back; %s is scheduled again", gpu->uuid_text);
-    link->loss_reported = link->loss_settled = false;
+    link->refused = link->loss_reported = link->loss_settled = false;
     link->lost_since_us = 0;
     link->unscheduled = false;
     if (gpu->failed)
@@ -152,8 +152,13 @@ static void on_notice(struct baton_gpu *gpu, const struct baton_frame *frame)
 static void on_frame(struct baton_gpu *gpu, const struct baton_frame *frame, uint64_t now_us)
 {
     struct baton_link *link = &gpu->link;
-    if (link->phase == BATON_LINK_REGISTERING && frame->type != BATON_SCHED_ON && frame->type != BATON_SCHED_OFF)
+    if (link->phase == BATON_LINK_REGISTERING && frame->type != BATON_SCHED_ON && frame->type != BATON_SCHED_OFF) {
+        /* It is asked again and again, as one that does not answer is, and says the same each time. */
+        if (frame->type == BATON_NOTICE && !link->refused)
+            on_notice(gpu, frame);
+        link->refused = link->refused || frame->type == BATON_NOTICE;
         return;
+    }
     switch (frame->type) {
     case BATON_SCHED_ON:
     case BATON_SCHED_OFF:
@@ -263,7 +268,7 @@ static void check_loss(struct baton_gpu *gpu, uint64_t now_us)
     if (!link->lost_since_us || now_us < link->lost_since_us)
         return; /* lost after this round's look at the clock */
     uint64_t lost_us = now_us - link->lost_since_us;
-    if (!link->loss_reported && lost_us >= 1000000) {
+    if (!link->loss_reported && !link->refused && lost_us >= 1000000) {
         link->loss_reported = true;
         baton_log("no lock daemon answers at %s; %s keeps trying", settings->socket_path, gpu->uuid_text);
     }

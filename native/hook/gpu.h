@@ -40,6 +40,7 @@ struct baton_link {
     bool scheduling_off;
     bool unscheduled;   /* the daemon has been away for too long and the user wants to go on */
     bool drop_pending;
+    bool refused;       /* the daemon answered that it does not serve us, and the program was told */
     bool loss_reported;
     bool loss_settled;
     char id[17];     /* given by the daemon whose epoch is below */

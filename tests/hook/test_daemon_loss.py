@@ -207,6 +207,21 @@ def test_a_frame_in_pieces_is_one_frame(workloads: Workloads, daemon: Daemon) ->
     assert finish(work) == "0\n"
 
 
+def test_a_refusal_is_told_once_with_its_reason(workloads: Workloads, daemon: Daemon) -> None:
+    work = workloads.python("use(); say(launch())", BATON_DAEMON_TIMEOUT="1500ms")
+    for _ in range(3):
+        client = daemon.client()
+        client.expect(Kind.REGISTER)
+        client.send(wire.extension(Kind.NOTICE, {"reason": "there is no such GPU here", "code": "refused"}))
+        client.close()
+    daemon.stop()
+    out, err = work.communicate(timeout=PATIENCE_S)
+    assert out == "0\n"
+    assert err.count("there is no such GPU here") == 1
+    assert "no lock daemon answers" not in err
+    assert err.count("goes on unscheduled") == 1
+
+
 def test_a_revoked_turn_is_given_back_with_the_reason(workloads: Workloads, daemon: Daemon) -> None:
     work = workloads.python("use(); launch(); say('launched'); told()")
     client = daemon.client()
