@@ -1,6 +1,7 @@
 /* The list of contexts in use, and the calls that end one. */
 #include "context.h"
 
+#include "capture.h"
 #include "driver.h"
 #include "ledger.h"
 
@@ -31,6 +32,7 @@ static struct baton_context *insert(CUcontext handle, struct baton_gpu *gpu)
         if (!context) {
             context = calloc(1, sizeof *context);
             if (context) {
+                baton_window_init(&context->window);
                 context->next = contexts;
                 contexts = context;
             }
@@ -38,7 +40,6 @@ static struct baton_context *insert(CUcontext handle, struct baton_gpu *gpu)
         if (context) {
             context->gpu = gpu;
             context->busy = false;
-            baton_window_init(&context->window);
             context->handle = handle;
         }
     }
@@ -104,6 +105,8 @@ static struct baton_gpu *forget(CUcontext handle)
     while (context && context->busy && context->handle == handle)
         pthread_cond_wait(&idle, &mutex);
     if (context && context->handle == handle) {
+        /* A thread that was just in it may still look at the window, so it stays one for ever. */
+        baton_window_clear(&context->window, false);
         context->handle = NULL;
         gpu = context->gpu;
         atomic_fetch_add_explicit(&baton_context_generation, 1, memory_order_acq_rel);
@@ -146,12 +149,29 @@ static CUcontext primary_of(CUdevice device)
     return handle;
 }
 
+/* A context that lives on would keep its events for ever. Nothing is touched while a stream captures. */
+static void destroy_markers(CUcontext handle)
+{
+    CUcontext popped;
+    pthread_mutex_lock(&mutex);
+    struct baton_context *context = handle ? find(handle) : NULL;
+    pthread_mutex_unlock(&mutex);
+    if (!context || !baton_capture_try_exclude())
+        return;
+    if (REAL(cuCtxPushCurrent_v2)(handle) == CUDA_SUCCESS) {
+        baton_window_clear(&context->window, true);
+        REAL(cuCtxPopCurrent_v2)(&popped);
+    }
+    baton_capture_allow();
+}
+
 /* A release ends the context only when it was the last one; a reset always does. */
 static CUresult end_primary(CUresult (*end)(CUdevice), CUdevice device, bool always)
 {
     unsigned flags;
     int active = 0;
     CUcontext handle = primary_of(device);
+    destroy_markers(handle);
     struct baton_gpu *gpu = forget(handle);
     CUresult result = end(device);
     bool ended = result == CUDA_SUCCESS &&

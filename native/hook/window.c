@@ -29,6 +29,18 @@ void baton_window_init(struct baton_window *window)
     window->outstanding = window->oldest = window->count = window->spare_count = 0;
 }
 
+void baton_window_clear(struct baton_window *window, bool destroy)
+{
+    pthread_mutex_lock(&window->mutex);
+    while (window->count)
+        window->spare[window->spare_count++] = window->markers[(window->oldest + --window->count) % BATON_MARKERS].event;
+    for (; window->spare_count; window->spare_count--)
+        if (destroy)
+            REAL(cuEventDestroy_v2)(window->spare[window->spare_count - 1]);
+    window->outstanding = window->oldest = 0;
+    pthread_mutex_unlock(&window->mutex);
+}
+
 unsigned baton_window_batch(struct baton_window *window)
 {
     pthread_mutex_lock(&window->mutex);

@@ -28,6 +28,9 @@ struct baton_window {
 
 void baton_window_init(struct baton_window *window);
 
+/* Forgets all markers. `destroy`: their context is current and lives on; otherwise they have gone with it. */
+void baton_window_clear(struct baton_window *window, bool destroy);
+
 /* Calls that a thread may make until its next marker. */
 unsigned baton_window_batch(struct baton_window *window);
 

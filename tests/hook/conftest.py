@@ -39,6 +39,7 @@ class ProbeRecord(ctypes.Structure):
             "per_thread",
             "v1_lookups",
             "v2_lookups",
+            "events",
         )
     ] + [("devices", ProbeDevice * 4)]
 

@@ -169,6 +169,24 @@ say('done'); told()
     finish(work)
 
 
+def test_a_primary_context_may_be_retained_and_released_without_end(workloads: Workloads, daemon: Daemon) -> None:
+    """Libraries do so around every call; what was recorded behind the work must not pile up."""
+    work = workloads.python("""
+context = use()
+for _ in range(100):
+    for _ in range(16):
+        launch()
+    check("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+    check("cuDevicePrimaryCtxRelease_v2", 0)
+say(launch())
+""")
+    client = daemon.client()
+    client.greet()
+    client.grant()
+    assert finish(work) == "0\n"
+    assert workloads.record.events <= 16
+
+
 @pytest.mark.parametrize("threads", [1, 8])
 def test_a_program_may_end_while_its_threads_wait(
     workloads: Workloads, daemon: Daemon, program: Callable[[str], str], threads: int

@@ -24,7 +24,7 @@ struct device {
     _Atomic int64_t launches, copies, inside, busy_until_us;
 };
 struct record {
-    _Atomic int64_t syncs, broken_captures, managed, plain, freed_async, per_thread, v1_lookups, v2_lookups;
+    _Atomic int64_t syncs, broken_captures, managed, plain, freed_async, per_thread, v1_lookups, v2_lookups, events;
     struct device devices[4];
 };
 struct context {
@@ -191,8 +191,8 @@ EXPORT R cuStreamEndCapture(void *stream, void **graph)
     return result;
 }
 EXPORT R cuStreamIsCapturing(void *stream, int *status) { *status = stream_of(stream)->capturing; return 0; }
-EXPORT R cuEventCreate(void **event, unsigned flags) { *event = calloc(1, sizeof(struct event)); return 0; }
-EXPORT R cuEventDestroy_v2(void *event) { free(event); return 0; }
+EXPORT R cuEventCreate(void **event, unsigned flags) { record->events++; *event = calloc(1, sizeof(struct event)); return 0; }
+EXPORT R cuEventDestroy_v2(void *event) { record->events--; free(event); return 0; }
 EXPORT R cuEventRecord(struct event *event, void *stream) { event->due_us = current()->busy_until_us; return 0; }
 EXPORT R cuEventQuery(struct event *event) { R r = disturbed(); return r ? r : now_us() < event->due_us ? 600 : 0; }
 
