@@ -79,6 +79,7 @@ bool baton_stream_is_capturing(CUstream stream)
 static void capture_begins(CUstream stream)
 {
     struct captured *entry = malloc(sizeof *entry);
+    int cancellable = baton_cancel_defer();
     pthread_mutex_lock(&mutex);
     while (excluders)
         pthread_cond_wait(&changed, &mutex);
@@ -88,6 +89,7 @@ static void capture_begins(CUstream stream)
         captures++;
     }
     pthread_mutex_unlock(&mutex);
+    baton_cancel_allow(cancellable);
 }
 
 static void capture_over(CUstream stream)

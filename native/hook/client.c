@@ -367,8 +367,10 @@ void baton_client_start(void)
 void baton_client_wake(void)
 {
     uint64_t one = 1;
+    int cancellable = baton_cancel_defer();
     ssize_t written = write(wake_fd, &one, sizeof one);
     (void)written; /* a full counter wakes just as well */
+    baton_cancel_allow(cancellable);
 }
 
 void baton_client_await_limits(struct baton_gpu *gpu)
@@ -376,6 +378,7 @@ void baton_client_await_limits(struct baton_gpu *gpu)
     struct timespec until;
     if (BATON_LIKELY(atomic_load_explicit(&gpu->limits_settled, memory_order_acquire)))
         return;
+    int cancellable = baton_cancel_defer();
     uint64_t end_us = baton_now_us() + limits_wait_us;
     until = (struct timespec){(time_t)(end_us / 1000000), (long)(end_us % 1000000) * 1000};
     pthread_mutex_lock(&gpu->mutex);
@@ -383,6 +386,7 @@ void baton_client_await_limits(struct baton_gpu *gpu)
         ;
     gpu->limits_settled = true;
     pthread_mutex_unlock(&gpu->mutex);
+    baton_cancel_allow(cancellable);
 }
 
 void baton_client_reset_in_child(void)

@@ -100,6 +100,7 @@ void baton_contexts_synchronize(struct baton_gpu *gpu)
 static struct baton_gpu *forget(CUcontext handle)
 {
     struct baton_gpu *gpu = NULL;
+    int cancellable = baton_cancel_defer();
     pthread_mutex_lock(&mutex);
     struct baton_context *context = handle ? find(handle) : NULL;
     while (context && context->busy && context->handle == handle)
@@ -112,6 +113,7 @@ static struct baton_gpu *forget(CUcontext handle)
         atomic_fetch_add_explicit(&baton_context_generation, 1, memory_order_acq_rel);
     }
     pthread_mutex_unlock(&mutex);
+    baton_cancel_allow(cancellable);
     return gpu;
 }
 

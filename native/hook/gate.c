@@ -117,6 +117,7 @@ void baton_gate_wait(struct baton_pass *pass, struct baton_gpu *gpu, CUstream st
         return;
     }
     uint64_t started_us = baton_now_us();
+    int cancellable = baton_cancel_defer();
     pthread_mutex_lock(&gpu->mutex);
     gpu->waiters++;
     for (;;) {
@@ -141,6 +142,7 @@ void baton_gate_wait(struct baton_pass *pass, struct baton_gpu *gpu, CUstream st
     }
     gpu->waiters--;
     pthread_mutex_unlock(&gpu->mutex);
+    baton_cancel_allow(cancellable);
     atomic_fetch_add(&gpu->wait_us, baton_now_us() - started_us);
 }
 

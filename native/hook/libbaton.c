@@ -4,6 +4,7 @@
 #include "settings.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
@@ -17,6 +18,15 @@ uint64_t baton_now_us(void)
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
 }
+
+int baton_cancel_defer(void)
+{
+    int before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    return before;
+}
+
+void baton_cancel_allow(int before) { pthread_setcancelstate(before, &before); }
 
 /* The whole line goes out in one write, so that lines of several threads and processes do not mix. */
 static void write_line(const char *format, va_list arguments)

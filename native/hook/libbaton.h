@@ -25,4 +25,9 @@ void baton_debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Monotonic time; the quantum and every timeout are measured by it alone. */
 uint64_t baton_now_us(void);
 
+/* Around a wait of ours: a thread that was cancelled in it would take a mutex along, and everybody would wait for ever.
+ * To the program a call of the driver's is no place to be cancelled at; the request holds, and acts after it. */
+int baton_cancel_defer(void);
+void baton_cancel_allow(int before);
+
 #endif

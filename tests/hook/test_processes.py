@@ -187,6 +187,22 @@ say(launch())
     assert workloads.record.events <= 16
 
 
+def test_a_thread_may_be_cancelled_while_it_waits(
+    workloads: Workloads, daemon: Daemon, program: Callable[..., str]
+) -> None:
+    work = workloads.start(program("cancel"))
+    client = daemon.client()
+    client.greet()
+    client.expect(Kind.REQ_LOCK)
+    assert work.stdin is not None
+    work.stdin.write("cancel\n")
+    work.stdin.flush()
+    assert work.stdout is not None
+    assert work.stdout.readline() == "cancelled\n"
+    client.send(wire.LOCK_OK)
+    assert finish(work) == "launched\n"
+
+
 @pytest.mark.parametrize("threads", [1, 8])
 def test_a_program_may_end_while_its_threads_wait(
     workloads: Workloads, daemon: Daemon, program: Callable[[str], str], threads: int
