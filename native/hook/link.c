@@ -185,7 +185,7 @@ static void send_identity(struct baton_gpu *gpu)
     baton_text_add(&frame, "memory", "%llu", (unsigned long long)settings->memory_limit_bytes);
     baton_text_add(&frame, "oversubscribe", "%d", settings->oversubscribe);
     if (settings->gang) {
-        baton_text_add(&frame, "gang", "%d", (int)getpid());
+        baton_text_add(&frame, "gang", "%d-%llx", (int)getpid(), (unsigned long long)settings->read_us);
         baton_text_add(&frame, "gang_size", "%u", baton_gpu_count());
     }
     if (*settings->tenant)

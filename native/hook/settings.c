@@ -246,6 +246,7 @@ static void read_all(void)
     settings.idle_us = 5000000;
     settings.window_us = 100000;
     settings.capture_wait_us = 5000000;
+    settings.read_us = baton_now_us();
     read_switch("BATON_DEBUG", &settings.debug);
     read_switch("BATON_GANG", &settings.gang);
     read_switch("BATON_OVERSUBSCRIBE", &settings.oversubscribe);

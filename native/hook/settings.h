@@ -20,6 +20,7 @@ struct baton_settings {
     uint64_t idle_us;
     uint64_t window_us;
     uint64_t capture_wait_us;
+    uint64_t read_us; /* with the pid it names the process also outside its namespace, where many have the pid 1 */
     char priority[8];
     char tenant[64];
     char run[64];

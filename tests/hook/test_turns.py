@@ -1,8 +1,12 @@
 """Whose turn it is: work waits for the lock, and nothing runs after it was given back."""
 
+import os
 import random
+import sys
 import time
 from collections.abc import Callable
+
+import pytest
 
 from baton.lock import wire
 from baton.lock.wire import Kind
@@ -215,6 +219,25 @@ def test_a_gang_connects_all_its_gpus_before_it_asks_once(workloads: Workloads, 
     for member in members:
         member.send(wire.LOCK_OK)
     assert finish(work) == "0\n0\n"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root for process namespaces")
+def test_gangs_of_two_containers_are_two_gangs(workloads: Workloads, daemon: Daemon) -> None:
+    """A daemon in a container of its own does not see pids, and those inside are alike."""
+    code = "from tests.hook.workload import *; use(0); say(launch()); use(1); say(launch())"
+    gangs: list[str] = []
+    for _ in range(2):
+        work = workloads.start(
+            "unshare", "--pid", "--fork", sys.executable, "-c", code, PROBE_DEVICES="2", BATON_GANG="1"
+        )
+        members = [daemon.client(), daemon.client()]
+        identities = [member.greet() for member in members]
+        assert [identity["pid"] for identity in identities] == ["1", "1"]
+        gangs += {identity["gang"] for identity in identities}
+        for member in members:
+            member.send(wire.LOCK_OK)
+        assert finish(work) == "0\n0\n"
+    assert len(set(gangs)) == len(gangs) == 2
 
 
 def test_a_thread_with_a_small_stack_passes(workloads: Workloads, daemon: Daemon) -> None:
