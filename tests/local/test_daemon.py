@@ -1,6 +1,7 @@
 """Starting the daemon of a machine where another one may be starting, too."""
 
 import fcntl
+import os
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.errors import UnavailableError
+from baton.errors import UnavailableError, UsageError
 from baton.local import daemon
 from baton.lock.paths import Paths
 from tests.local.conftest import PATIENCE_S
@@ -38,6 +39,27 @@ def test_another_daemon_that_is_not_ready_yet_is_waited_for(paths: Paths, monkey
         monkeypatch.setattr(time, "sleep", look_again)
         assert thread.submit(daemon.ensure, paths.sockets).result(PATIENCE_S)
         assert looks >= 100
+
+
+def test_a_directory_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UnavailableError, match=r"cannot be used: .*file"):
+        daemon.ensure(tmp_path / "file" / "lock")
+    (tmp_path / "run" / "lockd.log").mkdir(parents=True)
+    with pytest.raises(UnavailableError, match=r"cannot be used: .*lockd\.log"):
+        daemon.ensure(tmp_path / "run" / "lock")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to give a directory away")
+def test_a_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody may make `/tmp/baton-UID`, and put a link into it where the log is to be."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "lockd.log").symlink_to(tmp_path / "diary")
+    os.chown(tmp_path / "run", 4321, 4321)
+    monkeypatch.setattr(os, "getuid", lambda: 1234)
+    with pytest.raises(UsageError, match="belongs to user 4321"):
+        daemon.spawn(tmp_path / "run" / "lock")
+    assert not (tmp_path / "diary").exists()
 
 
 def test_a_daemon_that_cannot_start_is_told_with_its_reason(paths: Paths) -> None:

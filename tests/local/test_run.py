@@ -47,6 +47,18 @@ def test_two_runs_that_both_find_no_daemon_agree_on_one(machine: Machine) -> Non
     assert daemons(machine) == [machine.control.status().pid], "those that lost are gone, not about to start"
 
 
+def test_the_socket_directory_may_be_relative(machine: Machine) -> None:
+    work = [sys.executable, "-c", "import os; print(os.environ['BATON_SOCKET_DIR'])"]
+    done = subprocess.run(
+        [sys.executable, "-m", "baton.cli.main", "run", "-q", "--", *work],
+        env={**machine.environment, "BATON_SOCKET_DIR": "run/lock"},
+        cwd=machine.folder,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == f"{machine.folder}/run/lock\n", done.stderr
+
+
 def test_the_summary_says_what_the_program_got(machine: Machine) -> None:
     ran = machine.baton("run", "--tenant", "ann", "--", *machine.trainer("--gpu-seconds", "6", "--cpu-seconds", "0"))
     assert ran.returncode == 0, ran.stderr

@@ -41,9 +41,14 @@ def spawn(
     sockets: Path, environment: Mapping[str, str] | None = None, options: Sequence[str] = ()
 ) -> "subprocess.Popen[bytes]":
     """Start a daemon and wait until it, or another that was started at the same time, answers; ours ends then."""
-    sockets.parent.mkdir(parents=True, exist_ok=True)
-    log = sockets.parent / "lockd.log"
-    with log.open("ab") as output:
+    paths = Paths(sockets)
+    log = paths.private / "lockd.log"
+    try:
+        paths.prepare()
+        output = log.open("ab")
+    except OSError as error:
+        raise paths.unusable(error) from error
+    with output:
         process = subprocess.Popen(
             [sys.executable, "-m", "baton.cli.main", "lockd", "--socket-dir", str(sockets), *options],
             stdin=subprocess.DEVNULL,

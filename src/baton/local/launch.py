@@ -148,7 +148,7 @@ class Launch:
 
 def find_sockets() -> Path:
     """The socket directory to use: the one that is set, else a running daemon of the whole machine, else our own."""
-    if "BATON_SOCKET_DIR" not in os.environ and daemon.answers(SYSTEM_SOCKET_DIR):
+    if not os.environ.get("BATON_SOCKET_DIR") and daemon.answers(SYSTEM_SOCKET_DIR):
         return SYSTEM_SOCKET_DIR
     return default_socket_dir()
 

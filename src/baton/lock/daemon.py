@@ -101,7 +101,7 @@ class LockDaemon:
             self.paths.prepare()
             earlier = self._take_directory()
         except OSError as error:
-            raise self._unusable(error) from error
+            raise self.paths.unusable(error) from error
         _raise_descriptor_limit()
         for info in self.telemetry.cards():
             self.inventory.append(info.id)
@@ -127,17 +127,10 @@ class LockDaemon:
             main = workload_listener(self.paths.sockets / "scheduler.sock", self.sessions, None, self._loop)
             self._listeners.append(main)
         except OSError as error:
-            raise self._unusable(error) from error
+            raise self.paths.unusable(error) from error
         self._tasks.append(self._loop.create_task(self._keep_accounts()))
         self._tasks.append(self._loop.create_task(self._sample()))
         log.info("ready", socket=str(self.paths.sockets / "scheduler.sock"), gpus=len(self.core.cards), pid=os.getpid())
-
-    def _unusable(self, error: OSError) -> UnavailableError:
-        where = error.filename or str(self.paths.sockets)
-        return UnavailableError(
-            f"the socket directory {str(self.paths.sockets)!r} cannot be used: {where}: {error.strerror}; "
-            "make it writable and give it space, or use another --socket-dir"
-        )
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT."""

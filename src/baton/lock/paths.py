@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from baton.errors import UsageError
+from baton.errors import UnavailableError, UsageError
 
 _LONGEST = 107
 """A unix socket's path may have 107 bytes."""
@@ -19,12 +19,14 @@ SYSTEM_SOCKET_DIR = Path("/run/baton/lock")
 def default_socket_dir() -> Path:
     """The directory that workloads mount, by the rules of the wire protocol."""
     if given := os.environ.get("BATON_SOCKET_DIR"):
-        return Path(given)
+        return Path(given).absolute()
     if os.getuid() == 0:
         return SYSTEM_SOCKET_DIR
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         return Path(runtime) / "baton" / "lock"
-    return Path(f"/tmp/baton-{os.getuid()}/lock")
+    own = Paths(Path(f"/tmp/baton-{os.getuid()}/lock"))
+    own.check_owner()
+    return own.sockets
 
 
 class Paths(NamedTuple):
@@ -61,6 +63,26 @@ class Paths(NamedTuple):
         """The socket for clients that cannot name their card."""
         return self.sockets / "gpu" / card / "scheduler.sock"
 
+    def check_owner(self) -> None:
+        """Refuse a directory that another user has made: its sockets, and what our files lead to, would be theirs."""
+        try:
+            owner = self.private.stat().st_uid
+        except FileNotFoundError:
+            return
+        if os.getuid() and owner not in (0, os.getuid()):
+            raise UsageError(
+                f"the socket directory {str(self.sockets)!r} lies in {str(self.private)!r}, which belongs to user "
+                f"{owner}; use a directory of your own: set BATON_SOCKET_DIR or XDG_RUNTIME_DIR"
+            )
+
+    def unusable(self, error: OSError) -> UnavailableError:
+        """One sentence for a directory in which files or sockets cannot be made."""
+        where = error.filename or str(self.sockets)
+        return UnavailableError(
+            f"the socket directory {str(self.sockets)!r} cannot be used: {where}: {error.strerror}; "
+            "make it writable and give it space, or use another --socket-dir"
+        )
+
     def prepare(self) -> None:
         """Make the directories; refuse one that would not work."""
         if len(os.fsencode(self.sockets)) + _DEEPEST > _LONGEST:
@@ -69,6 +91,7 @@ class Paths(NamedTuple):
                 f"use one of at most {_LONGEST - _DEEPEST} bytes"
             )
         self.private.mkdir(parents=True, exist_ok=True)
+        self.check_owner()
         if self.private.stat().st_mode & 0o002:
             raise UsageError(
                 f"the socket directory {str(self.sockets)!r} lies in {str(self.private)!r}, which everybody may write "
