@@ -50,6 +50,7 @@ class Machine:
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            start_new_session=True,
         )
         self.started.append(process)
         return process

@@ -1,7 +1,10 @@
 """`baton run`: what a user types and sees."""
 
 import contextlib
+import getpass
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -9,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from baton.local import launch
 from tests.local.conftest import PATIENCE_S, Machine
 
 
@@ -125,15 +129,49 @@ def test_bad_words_are_one_sentence(machine: Machine, words: tuple[str, ...], co
     assert ran.stderr.count("\n") == 1
 
 
-def test_a_signal_reaches_the_program_and_its_end_is_reported(machine: Machine) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
+def test_a_signal_reaches_the_program_and_its_end_is_reported(machine: Machine, number: signal.Signals) -> None:
+    word = number.name.removeprefix("SIG")
     run = machine.start(
-        "run", "-q", "--", "sh", "-c", "trap 'echo got it; kill $!; exit 5' TERM; echo ready; sleep 60 & wait"
+        "run", "-q", "--", "sh", "-c", f"trap 'echo got it; kill $!; exit 5' {word}; echo ready; sleep 60 & wait"
     )
     assert run.stdout is not None
     assert run.stdout.readline() == "ready\n"
-    run.send_signal(signal.SIGTERM)
+    run.send_signal(number)
     output, _ = run.communicate(timeout=PATIENCE_S)
     assert (output, run.returncode) == ("got it\n", 5)
+
+
+def test_what_the_terminal_sends_is_not_sent_twice(machine: Machine) -> None:
+    """Ctrl-C is sent to the program as well; the second one would find it at its end, and break that off."""
+    master, slave = pty.openpty()
+    count = "import signal; signal.signal(2, lambda *_: print('got it', flush=True)); print('ready', flush=True)"
+    words = ["run", "-q", "--", sys.executable, "-c", f"{count}; input()"]
+    command = f"import os, sys; os.login_tty({slave}); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    words = [sys.executable, "-c", command, "-m", "baton.cli.main", *words]
+    run = subprocess.Popen(words, env=machine.environment, pass_fds=[slave])
+    os.close(slave)
+    seen = b""
+    for typed, shown in ((b"", b"ready"), (b"\x03", b"got it"), (b"\n", b"")):
+        os.write(master, typed)
+        while shown not in seen:
+            seen += os.read(master, 1000)
+    assert run.wait(PATIENCE_S) == 0
+    with contextlib.suppress(OSError):
+        while more := os.read(master, 1000):
+            seen += more
+    os.close(master)
+    assert seen.count(b"got it") == 1
+
+
+def test_a_user_without_a_name_is_its_number(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that runs under any uid."""
+
+    def nobody() -> str:
+        raise KeyError("getpwuid(): uid not found")
+
+    monkeypatch.setattr(getpass, "getuser", nobody)
+    assert launch.user_name() == f"uid-{os.getuid()}"
 
 
 def test_a_killed_program_ends_as_in_a_shell(machine: Machine) -> None:

@@ -1,7 +1,6 @@
 """`baton run -- CMD…`: a program that shares GPUs with the others on this machine."""
 
 import enum
-import getpass
 from typing import Annotated
 
 import typer
@@ -52,7 +51,7 @@ def run(
         cores_percent=cores,
         weight=weight,
         priority=priority.value if priority else "",
-        tenant=tenant or getpass.getuser(),
+        tenant=tenant or launch.user_name(),
         gang=gang,
         oversubscribe=oversubscribe,
     )

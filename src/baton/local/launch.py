@@ -5,6 +5,7 @@ limits from the daemon. A machine without an NVIDIA driver uses its simulated GP
 """
 
 import ctypes
+import getpass
 import os
 import secrets
 import signal
@@ -28,6 +29,7 @@ from baton.native import library
 _SETTLE_S = 1.0
 _LOOK_EVERY_S = 0.02
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_TYPED = (signal.SIGINT, signal.SIGQUIT)
 
 
 class NotRunnableError(BatonError):
@@ -116,10 +118,14 @@ class Launch:
             else:
                 process.send_signal(number)
 
+        def forward_unless_typed(number: int, frame: object) -> None:
+            if not _in_foreground():
+                forward(number, frame)
+
         # Before the program starts, so that no signal finds us without them. The terminal sends an interrupt to the
         # program as well; whether it ends the program is the program's business.
         kept = {number: signal.signal(number, forward) for number in _FORWARDED}
-        kept[signal.SIGINT] = signal.signal(signal.SIGINT, lambda _number, _frame: None)
+        kept |= {number: signal.signal(number, forward_unless_typed) for number in _TYPED}
         try:
             process = subprocess.Popen(self.command, env=dict(environment))
             for number in early:
@@ -144,6 +150,26 @@ class Launch:
             if not leaving or time.monotonic() > deadline:
                 return next((run.account for run in status.runs if run.run == self.run_id), None)
             time.sleep(_LOOK_EVERY_S)
+
+
+def _in_foreground() -> bool:
+    """Whether what is typed at a terminal reaches this process and its children."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    finally:
+        os.close(terminal)
+
+
+def user_name() -> str:
+    """On whose account a program runs, by default: as the daemon would call the user."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid-{os.getuid()}"
 
 
 def find_sockets() -> Path:
