@@ -5,7 +5,8 @@ import random
 import pytest
 
 from baton.lock import events as ev
-from baton.lock.events import ClientId, Mode, Priority, Terms
+from baton.lock.core import LockCore
+from baton.lock.events import CardId, ClientId, Mode, Priority, Terms
 from baton.lock.settings import Settings
 from baton.lock.state import Ledger
 from baton.lock.status import fairness_error
@@ -208,6 +209,18 @@ def test_accounts_agree_with_what_workers_saw_and_the_fairness_error_is_small() 
         assert ledger.entitled_s == pytest.approx(worker.received_s, rel=0.02)
         # The last wait is still going on, or was not long.
         assert ledger.waited_s == pytest.approx(sum(worker.waits), abs=5)
+
+
+def test_tenants_without_number_are_counted_together_in_the_end() -> None:
+    core, card = LockCore(Settings(mode=Mode.SERIAL)), CardId("GPU-0")
+    for number in range(1, 3001):
+        client = ClientId(number)
+        core.handle(ev.Joined(client, card, tenant=f"tenant-{number}"), float(number))
+        core.handle(ev.Requested(client), float(number))
+        core.handle(ev.Left(client), number + 0.5)
+    assert len(core.departed) <= 1024
+    assert "tenant-3000" in core.departed
+    assert sum(ledger.received_s for ledger in core.departed.values()) == pytest.approx(1500.0)
 
 
 @pytest.mark.parametrize(("weights", "round_quanta"), [((1, 2, 3), 3.0), ((30, 70), 2.0), ((1, 1, 1, 1), 4.0)])

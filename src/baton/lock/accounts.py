@@ -77,7 +77,7 @@ class Accounts:
         self._close_s = None
         core = self._core
         for client, ledger in core.recalled.items():
-            core.departed.setdefault(self._unclaimed[client].tenant, Ledger()).add(ledger)
+            core.depart(self._unclaimed[client].tenant, ledger)
         core.recalled.clear()
         self._unclaimed.clear()
         return self.by_hand.forget_pods({client.pod_uid for client in core.clients.values()})

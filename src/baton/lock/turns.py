@@ -13,6 +13,9 @@ from baton.lock.state import Card, Client, Gang, Ledger, Phase, Turn
 _SMOOTHING = 0.3
 _REMEMBERED_RUNS = 256
 """Runs whose accounts are kept after their last process has gone, for the summary of `baton run`."""
+_REMEMBERED_TENANTS = 1024
+OTHERS = "others"
+"""The tenant of what was received by those who are not remembered one by one any more."""
 
 
 class Turns:
@@ -163,11 +166,21 @@ class Turns:
         card.clients.pop(client.id, None)
         self.clients.pop(client.id, None)
         card.departed.add(client.ledger)
-        self.departed.setdefault(client.tenant, Ledger()).add(client.ledger)
+        self.depart(client.tenant, client.ledger)
         if client.run:
             self.runs.setdefault(client.run, Ledger()).add(client.ledger)
             if len(self.runs) > _REMEMBERED_RUNS:
                 del self.runs[next(iter(self.runs))]
+
+    def depart(self, tenant: str, ledger: Ledger) -> None:
+        """Book for good what a client received. A pod names its tenant itself, so their number is bounded: whoever was
+        here longest ago is counted among the others."""
+        total = self.departed.pop(tenant, None) or Ledger()
+        total.add(ledger)
+        self.departed[tenant] = total
+        while len(self.departed) > _REMEMBERED_TENANTS:
+            eldest = next(name for name in self.departed if name != OTHERS)
+            self.departed.setdefault(OTHERS, Ledger()).add(self.departed.pop(eldest))
 
     def _request_gang(self, gang: Gang, now_s: float) -> None:
         if not gang.requested:
