@@ -154,6 +154,16 @@ def test_nonsense_is_answered_with_one_sentence(shared: Nursery, arguments: list
     assert said in done.stderr
 
 
+@pytest.mark.parametrize(
+    "wrong", [("--client", "pid:1", "--priority", "urgent"), ("--client", "pid:1", "--weight", "2")]
+)
+def test_a_wrong_word_beside_a_right_one_changes_nothing(shared: Nursery, wrong: tuple[str, ...]) -> None:
+    before = shared.control.status().gpus[0].quantum_s
+    done = baton(shared, "set", "--quantum", "7", *wrong)
+    assert done.returncode in (1, 2)
+    assert shared.control.status().gpus[0].quantum_s == before
+
+
 def test_lines_that_are_no_requests_are_answered(shared: Nursery) -> None:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(shared.paths.control))

@@ -122,19 +122,20 @@ def set_(
     if any(value is not None for value in of_client) and not client:
         raise UsageError("--weight, --priority, --cores and --memory belong to a client; name it with --client")
     daemon = client_of(socket_dir)
+    # All words are read before the first request leaves: a wrong one changes nothing.
+    card = SetCard(gpu, _quantum(quantum), _choice(mode, "--mode", ("auto", "serial", "concurrent")), scheduling)
+    terms = SetClient(
+        client,
+        weight,
+        _choice(priority, "--priority", ("low", "normal", "high")),
+        cores,
+        None if memory is None else parse_size(memory, "--memory"),
+    )
     changed: list[str] = []
-    if any(value is not None for value in of_card):
-        request = SetCard(gpu, _quantum(quantum), _choice(mode, "--mode", ("auto", "serial", "concurrent")), scheduling)
-        changed += daemon.send(request).changed
     if client:
-        terms = SetClient(
-            client,
-            weight,
-            _choice(priority, "--priority", ("low", "normal", "high")),
-            cores,
-            None if memory is None else parse_size(memory, "--memory"),
-        )
         changed += daemon.send(terms).changed
+    if any(value is not None for value in of_card):
+        changed += daemon.send(card).changed
     note("changed: " + (", ".join(changed) or "the defaults for GPUs to come"), quiet=quiet)
 
 
