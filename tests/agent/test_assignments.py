@@ -76,6 +76,22 @@ def test_the_oldest_pod_without_slots_that_wants_this_many_is_answered_for() -> 
     assert assignments.cards_for_next([], [], offer(), 1) is None
 
 
+@pytest.mark.parametrize(
+    ("written", "memory_mib"), [("3k", 3000), ("3000", 3000), (3000, 3000), ("2Ki", 2048), ("much", 0), ("-1", 0)]
+)
+def test_limits_are_read_as_the_api_server_writes_quantities(written: str | int, memory_mib: int) -> None:
+    """It keeps them in their canonical form: what a manifest calls 3000 comes back as `3k`."""
+    asked = Quantities({NUMBER: "1", "volcano.sh/vgpu-memory": written})
+    found = msgspec.structs.replace(pod("p", 1), containers=(Container("c0", asked),))
+    assert settle(found, "c0", ["GPU-a__1"], offer()).shares == (Share(A, memory_mib, 0),)
+
+
+def test_a_container_that_asks_for_thousands_is_answered_for() -> None:
+    asked = Quantities({"nvshare.com/gpu": "1k"})
+    found = NodePod(PodUid("u"), "ml", "p", "", {card_annotations.OUR_CARDS: "main=GPU-b"}, (Container("main", asked),))
+    assert assignments.cards_for_next([found], [], offer("", name="nvshare.com/gpu"), 1000) == (B,)
+
+
 def test_slots_of_other_resources_follow_our_own_annotation() -> None:
     plain = offer("", name="nvshare.com/gpu")
     found = NodePod(

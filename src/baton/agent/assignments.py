@@ -21,6 +21,7 @@ from baton.agent.slots import card_of
 from baton.gpu.cards import CardId
 from baton.kube import card_annotations
 from baton.kube.card_annotations import Share
+from baton.kube.quantities import QuantityError, scaled
 
 MEMORY_PERCENTAGE = "volcano.sh/vgpu-memory-percentage"
 
@@ -32,8 +33,11 @@ class Quantities(msgspec.Struct, frozen=True):
     requests: dict[str, str | int] = {}
 
     def count(self, resource: str) -> int:
-        text = str(self.limits.get(resource, self.requests.get(resource, 0)))
-        return int(text) if text.isdigit() else 0
+        """In whole units; the API server writes thousands of them in short: 3000 is `3k`."""
+        try:
+            return max(0, scaled(self.limits.get(resource, self.requests.get(resource, 0))))
+        except QuantityError:
+            return 0
 
 
 class Variable(msgspec.Struct, frozen=True):
