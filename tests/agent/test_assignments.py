@@ -51,6 +51,17 @@ def test_assigned_shares_are_read_as_the_scheduler_writes_them() -> None:
     assert card_annotations.assigned_shares("garbage;GPU-a,NVIDIA,x,0:") == [[], []]
 
 
+@pytest.mark.parametrize("amount", ["\u00b2", "\u0663", "9" * 9, "9" * 5000, "", "-1", "1.5", " 1"])
+def test_an_amount_that_is_no_number_of_a_card_is_left_out(amount: str) -> None:
+    """Whoever may make pods may write it; were it not left out, no container of the node would start any more."""
+    assert card_annotations.assigned_shares(f"GPU-a,NVIDIA,{amount},0:;GPU-a,NVIDIA,0,{amount}:") == [[], []]
+    assert card_annotations.registered_cards(f"GPU-a,{amount},8,NVIDIA-T4,true,hami-core:") == []
+    assert card_annotations.registered_cards(f"GPU-a,10,{amount},NVIDIA-T4,true,hami-core:") == []
+    odd = pod("odd", 1, ids=f"GPU-a,NVIDIA,{amount},0:")
+    assert assignments.cards_for_next([odd], [], offer(), 1) == ()
+    assert settle(odd, "c0", ["GPU-a__1"], offer()).shares == (Share(A, 0, 0),)
+
+
 def test_our_own_annotation_names_containers() -> None:
     assert card_annotations.our_cards("main=GPU-a,GPU-b;side=GPU-a") == {"main": [A, B], "side": [A]}
     assert card_annotations.our_cards_text({"main": [A]}) == "main=GPU-a"
