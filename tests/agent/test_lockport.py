@@ -13,7 +13,7 @@ from baton.agent.podresources import PodUid
 from baton.agent.policies import CardLoad
 from baton.gpu.cards import CardId, Sample
 from baton.lock.config import Config
-from baton.lock.control import SetCard
+from baton.lock.control import DropRule, SetCard
 from baton.lock.daemon import LockDaemon
 from baton.lock.events import CardId as LockCardId
 from baton.lock.paths import Paths
@@ -90,6 +90,25 @@ async def test_limits_follow_the_pod_by_its_uid_and_leave_with_it(daemon: LockDa
     )
     assert await client.limit(list)
     assert daemon.rules == []
+
+
+async def test_a_limit_that_is_gone_already_does_not_stand_in_the_way_of_others(
+    daemon: LockDaemon, directory: Path
+) -> None:
+    """Somebody dropped it by hand, or the daemon did and its answer came too late."""
+    client = LockClient(directory, samples, PATIENT_S)
+    assert await client.limit(lambda: [PodLimits(PodUid("uid-1"), memory_mib=2048)])
+    daemon.control(DropRule(daemon.rules[0]))
+    assert await client.limit(lambda: [PodLimits(PodUid("uid-2"), memory_mib=1024)])
+    assert [rule.pod_uid for rule in daemon.rules] == ["uid-2"]
+
+
+async def test_more_cores_than_a_card_has_are_all_of_it(daemon: LockDaemon, directory: Path) -> None:
+    """Kubelet gives 200 units of cores where there are two cards; the daemon counts per card and takes at most 100."""
+    client = LockClient(directory, samples, PATIENT_S)
+    pods = [PodLimits(PodUid("uid-1"), cores_percent=200), PodLimits(PodUid("uid-2"), cores_percent=30)]
+    assert await client.limit(lambda: pods)
+    assert {rule.pod_uid: rule.cores_percent for rule in daemon.rules} == {"uid-1": 100.0, "uid-2": 30.0}
 
 
 async def test_an_earlier_look_at_the_pods_does_not_undo_a_later_one(daemon: LockDaemon, directory: Path) -> None:

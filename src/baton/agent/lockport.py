@@ -16,7 +16,7 @@ from baton.agent.config import Sharing
 from baton.agent.podresources import PodUid
 from baton.agent.policies import CardLoad
 from baton.agent.usage import LockUsage
-from baton.errors import BatonError
+from baton.errors import BatonError, UnavailableError
 from baton.gpu.cards import CardId, Sample
 from baton.lock.config import Rule
 from baton.lock.control import AsyncControlClient, DropRule, SetCard, SetRule
@@ -112,7 +112,7 @@ class LockClient:
                         await self._patient.send(SetRule(_rule(one)))
                         self._told[uid] = one
                 for uid in self._told.keys() - wanted.keys():
-                    await self._patient.send(DropRule(_rule(self._told[uid])))
+                    await self._drop(self._told[uid])
                     del self._told[uid]
             except (BatonError, OSError, msgspec.DecodeError) as error:
                 _log.warning("limits are not in force yet", reason=str(error))
@@ -132,6 +132,15 @@ class LockClient:
                 return False
             return True
 
+    async def _drop(self, limits: PodLimits) -> None:
+        try:
+            await self._patient.send(DropRule(_rule(limits)))
+        except UnavailableError:
+            raise
+        except BatonError as error:
+            # Dropped by hand, or by a former question whose answer came too late: it is not in force any more.
+            _log.info("limits were gone already", pod_uid=limits.pod_uid, reason=str(error))
+
     async def _notice_restart(self) -> None:
         """A daemon that was started anew hears at once which limits held, whoever noticed and why ever we asked."""
         status = await self._patient.status()
@@ -145,7 +154,8 @@ class LockClient:
 def _rule(limits: PodLimits) -> Rule:
     return Rule(
         pod_uid=limits.pod_uid,
-        cores_percent=float(limits.cores_percent),
+        # A container with several cards may have asked for more in all; of one card nobody has more than all.
+        cores_percent=float(min(limits.cores_percent, 100)),
         memory_bytes=limits.memory_mib * _MIB,
         oversubscribe=limits.oversubscribe,
     )
