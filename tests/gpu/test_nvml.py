@@ -176,6 +176,53 @@ def test_a_card_that_was_never_seen_is_counted_as_silent(machine: Machine) -> No
     assert found == [1, 1]
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        ("RESET_REQUIRED", "the driver asks for a reset of this GPU"),
+        ("INSUFFICIENT_POWER", "NVML fails in nvmlDeviceGetMemoryInfo: Insufficient External Power"),
+        ("CORRUPTED_INFOROM", ""),
+    ],
+)
+def test_what_one_card_answers_does_not_hide_the_others(machine: Machine, error: str, reason: str) -> None:
+    found = asked(
+        machine,
+        f"""
+        import functools, pynvml
+        source = NvmlSource()
+        bad = source.cards()[1].id
+        true = pynvml.nvmlDeviceGetMemoryInfo
+        @functools.wraps(true)
+        def fails(handle):
+            if pynvml.nvmlDeviceGetUUID(handle) == bad:
+                raise pynvml.NVMLError(pynvml.NVML_ERROR_{error})
+            return true(handle)
+        pynvml.nvmlDeviceGetMemoryInfo = fails
+        answer([len(source.cards()), len(source.telemetry()), [state.reason for state in source.health()]])
+        """,
+    )
+    answering = 1 if reason else 2
+    assert found == [answering, answering, ["", reason]]
+
+
+def test_a_card_on_no_bus_and_one_without_a_name_are_no_reason_to_fail(machine: Machine) -> None:
+    """As on boards whose GPU is a part of the processor."""
+    found = asked(
+        machine,
+        """
+        import pynvml
+        def unknown(*_):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        pynvml.nvmlDeviceGetPciInfo = unknown
+        source = NvmlSource()
+        places = [(card.index, card.pci_id) for card in source.cards()]
+        pynvml.nvmlDeviceGetUUID = unknown
+        answer([places, source.cards(), source.silent_cards])
+        """,
+    )
+    assert found == [[[0, ""], [1, ""]], [], 2]
+
+
 def test_without_a_driver_there_is_one_sentence(tmp_path: Path) -> None:
     script = """
     from baton.errors import UnavailableError

@@ -5,8 +5,8 @@ the dynamic linker decides which one is found; `library` names one by path. NVML
 cannot use two of them.
 
 A card can vanish between two calls ("fallen off the bus"), and many answers are optional. So every question goes
-through `_ask`, which turns "this card does not tell" into None and lets "this card is gone" through to the one place
-per method that deals with it. The NUMA node is read from the card's memory affinity and not from
+through `_ask`, which turns "this card does not tell" into None and lets "this card fails" through to the one place
+per method that deals with it: what one card says must not hide the others. The NUMA node is read from the card's memory affinity and not from
 `nvmlDeviceGetNumaNodeId`, which on most machines answers for cards that are themselves NUMA nodes, and nothing else.
 """
 
@@ -39,6 +39,9 @@ _SILENT = (
     pynvml.NVML_ERROR_NOT_FOUND,
     pynvml.NVML_ERROR_INVALID_ARGUMENT,
     pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+    pynvml.NVML_ERROR_DEPRECATED,
+    pynvml.NVML_ERROR_VGPU_ECC_NOT_SUPPORTED,
+    pynvml.NVML_ERROR_CORRUPTED_INFOROM,  # such a card works; only its own records cannot be read
 )
 _GONE = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_GPU_NOT_FOUND, pynvml.NVML_ERROR_UNKNOWN)
 _RECOVERY = {
@@ -92,28 +95,29 @@ class NvmlSource:
         found: dict[CardId, tuple[int, Any]] = {}
         count = _ask_driver(pynvml.nvmlDeviceGetCount)
         for index in range(count):
-            with contextlib.suppress(_CardGoneError):
+            with contextlib.suppress(_CardFailsError):
                 handle = _ask(pynvml.nvmlDeviceGetHandleByIndex, index)
-                if handle is not None:
-                    found[CardId(str(_ask(pynvml.nvmlDeviceGetUUID, handle)))] = (index, handle)
+                identity = _ask(pynvml.nvmlDeviceGetUUID, handle) if handle is not None else None
+                if identity is not None:
+                    found[CardId(str(identity))] = (index, handle)
         # New mappings instead of changed ones: another thread may be waiting in `events`.
         self._indices = {**self._indices, **{card: index for card, (index, _) in found.items()}}
         self._handles = {**self._handles, **{card: handle for card, (_, handle) in found.items()}}
         self._silent = count - len(found)
         by_pci = {}
         for card, (_, handle) in found.items():
-            with contextlib.suppress(_CardGoneError):
+            with contextlib.suppress(_CardFailsError):
                 by_pci[_pci_id(handle)] = card
         result = []
         for card, (index, handle) in found.items():
-            with contextlib.suppress(_CardGoneError):
+            with contextlib.suppress(_CardFailsError):
                 result.append(_card(card, index, handle, by_pci))
         return tuple(result)
 
     def telemetry(self) -> tuple[Sample, ...]:
         samples = []
         for card, handle in self._known().items():
-            with contextlib.suppress(_CardGoneError):
+            with contextlib.suppress(_CardFailsError):
                 samples.append(_sample(card, handle))
         return tuple(samples)
 
@@ -122,8 +126,8 @@ class NvmlSource:
         for card, handle in self._known().items():
             try:
                 reason = _defect(handle)
-            except _CardGoneError:
-                reason = "it has fallen off the bus; reset it or reboot the machine"
+            except _CardFailsError as error:
+                reason = str(error)
             states.append(CardHealth(card, healthy=not reason, reason=reason))
         return tuple(states)
 
@@ -174,7 +178,7 @@ class NvmlSource:
         for card, handle in self._known().items():
             if card in self._watched:
                 continue
-            with contextlib.suppress(_CardGoneError):
+            with contextlib.suppress(_CardFailsError):
                 if supported := _ask(pynvml.nvmlDeviceGetSupportedEventTypes, handle):
                     _ask(pynvml.nvmlDeviceRegisterEvents, handle, wanted & supported, self._event_set)
                 self._watched.add(card)
@@ -192,8 +196,8 @@ class NvmlSource:
         return CardEvent(card, xid.severity, f"Xid {number}: {xid.title}", number)
 
 
-class _CardGoneError(Exception):
-    """The card that was asked does not answer any more."""
+class _CardFailsError(Exception):
+    """The card that was asked does not answer, or not any more; the text says why."""
 
 
 def _is_simulated() -> bool:
@@ -225,15 +229,17 @@ def _unavailable(error: pynvml.NVMLError) -> UnavailableError:
 
 
 def _ask(question: Callable[..., Any], *arguments: Any) -> Any:
-    """The answer; None when this card or driver does not know the question; `_CardGoneError` when the card is lost."""
+    """The answer; None when this card or driver does not know the question; `_CardFailsError` when the card fails."""
     try:
         return question(*arguments)
     except pynvml.NVMLError as error:
         if error.value in _SILENT:
             return None
         if error.value in _GONE:
-            raise _CardGoneError from None
-        raise BatonError(f"NVML fails in {question.__name__}: {error}") from None
+            raise _CardFailsError("it has fallen off the bus; reset it or reboot the machine") from None
+        if error.value == pynvml.NVML_ERROR_RESET_REQUIRED:
+            raise _CardFailsError(_RECOVERY[pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET]) from None
+        raise _CardFailsError(f"NVML fails in {question.__name__}: {error}") from None
 
 
 def _ask_driver(question: Callable[[], Any]) -> Any:
@@ -254,8 +260,9 @@ def _field(handle: Any, field: int) -> int | None:
 
 
 def _pci_id(handle: Any) -> str:
-    """The address as the kernel writes it: a four-digit domain, lower case."""
-    return _kernel_pci_id(_ask(pynvml.nvmlDeviceGetPciInfo, handle).busId)
+    """The address as the kernel writes it: a four-digit domain, lower case. Empty for a card that is on no bus."""
+    info = _ask(pynvml.nvmlDeviceGetPciInfo, handle)
+    return _kernel_pci_id(info.busId) if info is not None else ""
 
 
 def _kernel_pci_id(bus_id: bytes | str) -> str:
