@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from baton.agent import config as configuration
+from baton.agent.config import Kind
 from baton.agent.daemon import Agent, Companion
 from baton.agent.status import StatusServer, ask
 from baton.agent.telemetry import Telemetry
@@ -225,6 +226,18 @@ async def test_a_changed_file_is_used_and_a_wrong_one_is_not(directory: Path) ->
         agent.reload()
         await kubelet.until(lambda: kubelet.allocatable(GPU) == 20 and "nvidia.com/gpu" not in kubelet.clients)
         assert len([r for r in kubelet.registrations if r.resource_name == GPU]) == 1, "one registration throughout"
+
+
+async def test_a_resource_that_becomes_another_kind_or_counts_in_another_unit_is_that_at_once(directory: Path) -> None:
+    """Its slots stay as they were, so kubelet has nothing to hear; limits and what schedulers are told depend on it."""
+    async with running(directory, Cards()) as (agent, kubelet):
+        await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
+        for unit_mib in (256, 1024):
+            fields = f"kind: vgpu, memory-name: a.b/memory, cores-name: a.b/cores, memory-unit-mib: {unit_mib}"
+            (directory / "agent.yaml").write_text(config_text(directory, f"[{{name: {GPU}, {fields}}}]"))
+            agent.reload()
+            offer = agent.endpoints[GPU].board.offer
+            assert (offer.kind, offer.memory_unit_mib, offer.memory_name) == (Kind.VGPU, unit_mib, "a.b/memory")
 
 
 async def test_other_vendors_devices_are_offered_beside(directory: Path) -> None:

@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from baton.agent import config as configuration
@@ -289,9 +290,5 @@ class Agent:
 
 
 def _differs(before: Offer, after: Offer) -> bool:
-    return (before.terms, before.policy, before.max_per_container, len(before.pool)) != (
-        after.terms,
-        after.policy,
-        after.max_per_container,
-        len(after.pool),
-    )
+    """Pools are told apart by what they are made of, which the terms say, and by how many slots came of it."""
+    return len(before.pool) != len(after.pool) or msgspec.structs.replace(before, pool=after.pool) != after
