@@ -240,6 +240,20 @@ async def test_a_resource_that_becomes_another_kind_or_counts_in_another_unit_is
             assert (offer.kind, offer.memory_unit_mib, offer.memory_name) == (Kind.VGPU, unit_mib, "a.b/memory")
 
 
+async def test_what_is_settled_at_the_start_stays_whole_until_the_next_one(directory: Path) -> None:
+    """The lock daemon listens where it did, so that is what a container must still be given."""
+    async with running(directory, Cards()) as (agent, kubelet):
+        await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
+        before = agent.config
+        text = config_text(directory, "[{name: nvshare.com/gpu, replicas: 3}]").replace("/lock", "/elsewhere")
+        (directory / "agent.yaml").write_text(text.replace("device-plugins", "other-plugins"))
+        agent.reload()
+        await kubelet.until(lambda: kubelet.allocatable(GPU) == 6)
+        assert (agent.config.lock, agent.config.kubelet) == (before.lock, before.kubelet)
+        answers = await kubelet.admit("pod", {"main": {GPU: 1}})
+        assert f"{directory}/lock" in [mount.host_path for mount in answers["main"][GPU].mounts]
+
+
 async def test_other_vendors_devices_are_offered_beside(directory: Path) -> None:
     (directory / "darwin0").touch()
     kind = f'{{name: darwin, resource: a.b/darwin, discovery: {{files: "{directory}/darwin[0-9]", every-s: 0.1}}, '

@@ -38,6 +38,9 @@ from baton.gpu.cards import CardId
 _log = structlog.get_logger(__name__)
 
 _CONFIG_LOOK_EVERY_S = 2.0
+_SETTLED_AT_START = ("kubelet", "serving", "health", "lock")
+"""Sections that hold until the next start, whole: a container that mounts a directory in which no daemon of ours
+listens would run without turns and without limits."""
 
 
 class Companion(ABC):
@@ -159,11 +162,11 @@ class Agent:
             self.problem = str(error)
             _log.error("the new configuration is not used", reason=self.problem)
             return
-        fixed = [
-            name for name in ("kubelet", "serving", "health") if getattr(fresh, name) != getattr(self.config, name)
-        ]
-        if fixed:
-            _log.warning("these sections take effect at the next start of the agent", sections=fixed)
+        settled = {name: getattr(self.config, name) for name in _SETTLED_AT_START}
+        later = [name for name, section in settled.items() if getattr(fresh, name) != section]
+        if later:
+            _log.warning("these sections take effect at the next start of the agent", sections=later)
+        fresh = msgspec.structs.replace(fresh, **settled)
         self.config, self.kinds, self.problem = fresh, kinds, ""
         self.kit = kits.prepare(fresh, simulated=self.gpus.simulated)
         self._offer()
