@@ -42,6 +42,18 @@ def test_the_node_annotation_has_six_fields_per_card_and_ends_in_a_colon() -> No
     assert text == "GPU-a,4,800,NVIDIA-Tesla T4,true,hami-core:GPU-b,4,800,NVIDIA-Tesla T4,false,hami-core:"
 
 
+def test_each_offer_has_its_own_unhealthy_cards() -> None:
+    """Devices of another vendor too: a scheduler must not choose one that kubelet will not give."""
+    mine = offer("replicas: 2", name="nvshare.com/gpu")
+    text = volcano.offered_text([(mine, frozenset({B})), (offer("replicas: 3", name="a.b/c"), frozenset({A}))])
+    assert [(card.resource, card.id, card.healthy) for card in card_annotations.offered_cards(text or "")] == [
+        ("nvshare.com/gpu", A, True),
+        ("nvshare.com/gpu", B, False),
+        ("a.b/c", A, False),
+        ("a.b/c", B, True),
+    ]
+
+
 def test_assigned_shares_are_read_as_the_scheduler_writes_them() -> None:
     text = "GPU-a,NVIDIA,3000,50:GPU-b,NVIDIA,3000,50:;GPU-a,NVIDIA,2000,0:"
     shares = card_annotations.assigned_shares(text)

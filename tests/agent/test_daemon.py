@@ -3,15 +3,18 @@
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from baton.agent import config as configuration
-from baton.agent.config import Kind
+from baton.agent.config import Kind, Sharing
 from baton.agent.daemon import Agent, Companion
+from baton.agent.labels import gpu_labels
+from baton.agent.lockkeeper import LockKeeper
+from baton.agent.lockport import LockClient
 from baton.agent.status import StatusServer, ask
 from baton.agent.telemetry import Telemetry
 from baton.errors import BatonError, UnavailableError
@@ -265,6 +268,53 @@ async def test_other_vendors_devices_are_offered_beside(directory: Path) -> None
         assert [node.host_path for node in answers["main"]["a.b/darwin"].devices] == [f"{directory}/darwin0"]
         (directory / "darwin0").unlink()
         await kubelet.until(lambda: kubelet.allocatable("a.b/darwin") == 0)
+
+
+def write_kind(directory: Path, vendor: str, replicas: int = 1) -> None:
+    """A vendor whose first device is called `unit0`, as anybody's may be, and has a state in a file beside it."""
+    (directory / vendor).mkdir()
+    (directory / vendor / "unit0").touch()
+    (directory / vendor / "unit0.state").write_text("ok")
+    discovery = f'{{files: "{directory}/{vendor}/unit[0-9]", every-s: 0.1}}'
+    (directory / f"{vendor}.yaml").write_text(
+        f"{{name: {vendor}, resource: {vendor}.org/unit, replicas: {replicas}, discovery: {discovery}, "
+        f'health: {{file: "{{path}}.state"}}}}'
+    )
+
+
+async def test_a_bad_device_of_one_vendor_is_not_that_of_another_with_the_same_name(directory: Path) -> None:
+    for vendor in ("one", "two"):
+        write_kind(directory, vendor)
+    text = config_text(directory, more="devices: [one.yaml, two.yaml]")
+    async with running(directory, Cards(), text) as (_, kubelet):
+        await kubelet.until(lambda: kubelet.allocatable("one.org/unit") == kubelet.allocatable("two.org/unit") == 1)
+        (directory / "one" / "unit0.state").write_text("broken")
+        await kubelet.until(lambda: kubelet.allocatable("one.org/unit") == 0)
+        assert kubelet.allocatable("two.org/unit") == 1
+
+
+async def test_devices_of_other_vendors_are_no_cards_of_the_lock_and_of_the_labels(directory: Path) -> None:
+    """The lock daemon refuses what it does not know, and with it everything that it is told after."""
+
+    class Lock(LockClient):
+        def __init__(self) -> None:
+            super().__init__(directory, tuple, 1.0)
+            self.told: asyncio.Queue[Mapping[CardId, Sharing]] = asyncio.Queue()
+
+        async def look(self) -> bool:
+            return True
+
+        async def share(self, modes: Mapping[CardId, Sharing]) -> bool:
+            self.told.put_nowait(modes)
+            return True
+
+    write_kind(directory, "one", replicas=3)
+    text = config_text(directory, more="devices: [one.yaml]")
+    async with running(directory, Cards(1), text, [LockKeeper(start=False)]) as (agent, kubelet):
+        await kubelet.until(lambda: kubelet.allocatable("one.org/unit") == 3)
+        agent.lock = lock = Lock()
+        assert await lock.told.get() == {"GPU-0": Sharing.AUTO}
+        assert gpu_labels("baton.dev", agent.gpus.cards, agent.gpu_offers)["baton.dev/gpu.replicas"] == "10"
 
 
 async def test_a_driver_that_comes_later_is_found(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

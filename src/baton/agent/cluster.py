@@ -298,7 +298,7 @@ class ClusterSide(Companion):
         node = await self._client.get(_NODES, agent.node)
         self._node_uid = node.metadata.uid
         metadata: dict[str, Any] = {}
-        offers = tuple(endpoint.board.offer for endpoint in agent.endpoints.values())
+        offers = agent.gpu_offers
         if agent.config.api.labels:
             prefix = agent.config.api.label_prefix
             wanted = labels.gpu_labels(prefix, agent.gpus.cards, offers)
@@ -309,7 +309,8 @@ class ClusterSide(Companion):
         unhealthy = agent.gpus.tracker.unhealthy()
         vgpu = next((offer for offer in offers if offer.kind is Kind.VGPU and offer.role is Role.CARDS), None)
         register = volcano.register_text(vgpu, unhealthy) if vgpu is not None else None
-        said = {REGISTER: register, OFFERED_CARDS: volcano.offered_text(offers, unhealthy)}
+        boards = [(endpoint.board.offer, endpoint.board.unhealthy) for endpoint in agent.endpoints.values()]
+        said = {REGISTER: register, OFFERED_CARDS: volcano.offered_text(boards)}
         if news := {key: text for key, text in said.items() if node.metadata.annotations.get(key) != text}:
             metadata["annotations"] = news
         if metadata:

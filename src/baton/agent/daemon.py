@@ -118,6 +118,11 @@ class Agent:
         """The resources that give cards. A share's units of memory and of cores have ids like slots, on any card."""
         return frozenset(name for name, endpoint in self.endpoints.items() if endpoint.board.offer.role is Role.CARDS)
 
+    @property
+    def gpu_offers(self) -> tuple[Offer, ...]:
+        """What is offered of GPUs; the devices of other vendors are no cards to labels and to the lock daemon."""
+        return tuple(endpoint.board.offer for name, endpoint in self.endpoints.items() if self._kind(name) is None)
+
     async def run(self) -> None:
         """Until SIGTERM, SIGINT or `stopping`."""
         loop = asyncio.get_running_loop()
@@ -186,8 +191,8 @@ class Agent:
         for sentence in unused_rules(self.config, self.gpus.cards):
             _log.info(sentence)
         offers += [kind.offer() for kind in self.kinds]
-        unhealthy = self._unhealthy()
         for offer in offers:
+            unhealthy = self._unhealthy(offer.name)
             endpoint = self.endpoints.get(offer.name)
             if endpoint is None:
                 self._start(offer, unhealthy)
@@ -209,13 +214,17 @@ class Agent:
         task = asyncio.create_task(endpoint.run(), name=offer.name)
         self._tasks[offer.name] = task
 
-    def _unhealthy(self) -> frozenset[CardId]:
-        return self.gpus.tracker.unhealthy().union(*(kind.unhealthy for kind in self.kinds))
+    def _unhealthy(self, resource: str) -> frozenset[CardId]:
+        """Of one resource: two vendors may well call their first devices the same."""
+        kind = self._kind(resource)
+        return self.gpus.tracker.unhealthy() if kind is None else kind.unhealthy
+
+    def _kind(self, resource: str) -> DeviceKind | None:
+        return next((kind for kind in self.kinds if kind.resource == resource), None)
 
     async def _show_health(self) -> None:
-        unhealthy = self._unhealthy()
-        for endpoint in self.endpoints.values():
-            endpoint.board.show(unhealthy=unhealthy)
+        for name, endpoint in self.endpoints.items():
+            endpoint.board.show(unhealthy=self._unhealthy(name))
         async with self.moved:
             self.moved.notify_all()
 
@@ -266,7 +275,7 @@ class Agent:
         return ()
 
     def answer(self, offer: Offer, slots: Sequence[str]) -> Answer:
-        kind = next((kind for kind in self.kinds if kind.resource == offer.name), None)
+        kind = self._kind(offer.name)
         return kind.answer(slots) if kind is not None else answer(self.config, self.kit, offer, slots)
 
     def allocated(self, offer: Offer, slots: Sequence[str]) -> None:  # most have nothing to do then

@@ -13,7 +13,6 @@ import sys
 import structlog
 
 from baton.agent.daemon import Agent, Companion
-from baton.gpu.cards import CardId
 
 _log = structlog.get_logger(__name__)
 
@@ -47,11 +46,7 @@ class LockKeeper(Companion):
     async def _tell_modes(self, agent: Agent) -> None:
         if agent.lock is None:
             return
-        modes = {
-            CardId(terms.card.id): terms.sharing
-            for endpoint in agent.endpoints.values()
-            for terms in endpoint.board.offer.terms.values()
-        }
+        modes = {card: terms.sharing for offer in agent.gpu_offers for card, terms in offer.terms.items()}
         await agent.lock.share(modes)
 
     def _spawn(self, agent: Agent) -> None:

@@ -34,8 +34,9 @@ def register_text(offer: Offer, unhealthy: frozenset[CardId]) -> str:
     return "".join(parts)
 
 
-def offered_text(offers: Iterable[Offer], unhealthy: frozenset[CardId]) -> str | None:
-    """The cards behind time-shared slots, so that a scheduler can choose among them; None when there are none."""
+def offered_text(offers: Iterable[tuple[Offer, frozenset[CardId]]]) -> str | None:
+    """The cards behind time-shared slots, so that a scheduler can choose among them; None when there are none. With
+    each offer stand those of its cards that are unhealthy."""
     cards = [
         OfferedCard(
             id=terms.card.id,
@@ -48,7 +49,7 @@ def offered_text(offers: Iterable[Offer], unhealthy: frozenset[CardId]) -> str |
             numa=-1 if terms.card.numa_node is None else terms.card.numa_node,
             peers=terms.card.nvlink_peers,
         )
-        for offer in offers
+        for offer, unhealthy in offers
         if offer.kind is Kind.SLOTS and offer.role is Role.CARDS
         for terms in sorted(offer.terms.values(), key=lambda terms: (terms.card.index, terms.card.id))
     ]
