@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import structlog
 
 from baton.agent.answers import DeviceNode, Mount
-from baton.agent.devices import load_kind, load_kinds
+from baton.agent.devices import FileKind, load_kind, load_kinds
 from baton.agent.documents import DocumentError
 from baton.agent.slots import slot_id
 from baton.errors import BatonError
@@ -109,6 +110,42 @@ def test_a_command_that_fails_takes_no_unit_away_but_marks_them(tmp_path: Path, 
     assert kind.look()
     assert kind.unhealthy == {"a"}
     assert len(kind.offer().pool) == 1
+
+
+def listing(tmp_path: Path, rows: list[dict[str, str]], more: str = "") -> FileKind:
+    """A kind whose command lists these devices."""
+    command = json.dumps([sys.executable, "-c", f"print({json.dumps(json.dumps(rows))})"])
+    path = tmp_path / "kind.yaml"
+    path.write_text(f"name: x\nresource: a.b/x\ndiscovery: {{command: {command}}}\n{more}")
+    return load_kind(path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "sentence"),
+    [
+        ([{"id": "a"}, {"model": "M"}], "", "device 1 has no id; give it `id` or `path`"),
+        ([{"id": "a/0"}, {"id": "a:0"}], "", "devices 0 and 1 would both be called a-0"),
+        ([{"id": "x" * 48 + "1"}, {"id": "x" * 48 + "2"}], "", "must be in the first 48 letters"),
+        ([{"id": f"a{n}"} for n in range(41)], "replicas: 1000", "41 devices of 1000 replicas each are more than"),
+    ],
+)
+def test_devices_that_cannot_be_told_apart_or_told_of_are_said(
+    tmp_path: Path, rows: list[dict[str, str]], more: str, sentence: str
+) -> None:
+    """Not given under one name, nor in a list that kubelet would never read again."""
+    kind = listing(tmp_path, rows, more)
+    with structlog.testing.capture_logs() as said:
+        kind.look()
+    assert sentence in said[0]["reason"]
+    assert not kind.offer().pool.cards
+
+
+@pytest.mark.parametrize("text", ["\u00b2", "9" * 5000, "-1", "x"])
+def test_a_number_that_is_none_is_unknown(tmp_path: Path, text: str) -> None:
+    kind = listing(tmp_path, [{"id": "a", "numa-node": text, "memory-mib": text}])
+    kind.look()
+    (terms,) = kind.offer().terms.values()
+    assert (terms.card.numa_node, terms.card.memory_mib) == (None, 0)
 
 
 def test_every_mistake_in_a_file_is_named(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from baton.agent.config import Kind, Sharing, name_problem
 from baton.agent.documents import Document
 from baton.agent.policies import Policy
 from baton.agent.resources import Offer, Role, Terms
-from baton.agent.slots import CardSlots, Pool, SlotId
+from baton.agent.slots import MAX_SLOTS, CardSlots, Pool, SlotId
 from baton.errors import BatonError
 from baton.gpu.cards import Card, CardId, Vendor
 
@@ -43,6 +43,8 @@ _log = structlog.get_logger(__name__)
 
 _FIELD = re.compile(r"\{([A-Za-z0-9_.-]+)\}")
 _ID_ALLOWED = re.compile(r"[^A-Za-z0-9_.-]")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_LONGEST_ID = 48
 _COMMAND_LIMIT_S = 5.0
 _OWN_FIELDS = ("id", "index", "name", "path")
 
@@ -163,10 +165,9 @@ class FileKind:
         terms: dict[CardId, Terms] = {}
         slots = []
         for number, (card, unit) in enumerate(sorted(self._units.items())):
-            numa = unit.get("numa-node", "")
-            node = int(numa) if numa.isdigit() else None
+            node = _number(unit.get("numa-node", ""))
             model = unit.get("model", self._description.name)
-            memory_mib = int(unit["memory-mib"]) if unit.get("memory-mib", "").isdigit() else 0
+            memory_mib = _number(unit.get("memory-mib", "")) or 0
             described = Card(card, number, Vendor.OTHER, model, memory_mib, (0, 0), "", numa_node=node)
             terms[card] = Terms(described, self._description.replicas, Sharing.CONCURRENT, 1.0)
             slots.append(CardSlots.of(card, number, self._description.replicas, node))
@@ -215,8 +216,20 @@ class FileKind:
                     _read(_filled(attribute.file, unit)) if attribute.file else _filled(attribute.value or "", unit)
                 )
             given = row.get("id") or _filled(self._description.id, unit)
-            unit["id"] = _ID_ALLOWED.sub("-", given)[:48]
+            unit["id"] = _ID_ALLOWED.sub("-", given)[:_LONGEST_ID]
+            if not unit["id"]:
+                raise BatonError(f"{self._source}: device {index} has no id; give it `id` or `path`")
+            if (twin := found.get(CardId(unit["id"]))) is not None:
+                raise BatonError(
+                    f"{self._source}: devices {twin['index']} and {index} would both be called {unit['id']}; what tells "
+                    f"them apart must be in the first {_LONGEST_ID} letters, digits, '-', '_' and '.' of `id`"
+                )
             found[CardId(unit["id"])] = unit
+        if len(found) * self._description.replicas > MAX_SLOTS:
+            raise BatonError(
+                f"{self._source}: {len(found)} devices of {self._description.replicas} replicas each are more than "
+                f"the {MAX_SLOTS} slots that kubelet can be told of; set replicas lower"
+            )
         return found
 
     def _from_files(self, pattern: str) -> list[Unit]:
@@ -254,6 +267,10 @@ def _read(path: str) -> str:
         return Path(path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
+
+
+def _number(text: str) -> int | None:
+    return int(text) if _NUMBER.fullmatch(text) else None
 
 
 def _filled(text: str, fields: Mapping[str, str]) -> str:
