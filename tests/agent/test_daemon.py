@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -180,6 +181,20 @@ async def test_probes_and_metrics_over_http(directory: Path) -> None:
         'baton_allocations_total{resource="nvshare.com/gpu"} 1.0',
     ):
         assert line in text
+
+
+async def test_an_address_of_ipv6_is_written_in_brackets(directory: Path) -> None:
+    """As everywhere else; on nodes with no other addresses kubelet's probes find nothing at 0.0.0.0."""
+    with socket.socket(socket.AF_INET6) as free:
+        try:
+            free.bind(("::1", 0))
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+        port = free.getsockname()[1]
+    text = config_text(directory).replace('metrics-address: ""', f"metrics-address: '[::1]:{port}'")
+    async with asyncio.timeout(30), running(directory, Cards(), text), aiohttp.ClientSession() as session:
+        async with session.get(f"http://[::1]:{port}/healthz") as response:
+            assert response.status == 200
 
 
 async def test_a_fatal_event_and_a_bad_probe_take_a_card_away_and_good_probes_bring_it_back(directory: Path) -> None:

@@ -21,6 +21,7 @@ from baton.agent.podresources import Holding
 from baton.agent.resources import Offer
 from baton.agent.slots import card_of
 from baton.errors import UnavailableError
+from baton.observe.serving import Address
 
 if TYPE_CHECKING:
     from baton.agent.telemetry import Telemetry
@@ -133,8 +134,8 @@ class StatusServer(Companion):
             serving = agent.config.serving
             await web.UnixSite(runner, str(_prepared(Path(serving.status_socket)))).start()
             if serving.metrics_address:
-                host, _, port = serving.metrics_address.rpartition(":")
-                await web.TCPSite(runner, host or None, int(port)).start()
+                address = Address(serving.metrics_address)
+                await web.TCPSite(runner, address.host, address.port).start()
             self.listening.set()
             await asyncio.Event().wait()
         finally:
