@@ -158,6 +158,7 @@ discovery: {files: "/dev/x*", command: ["true"]}
 attributes:
   path: {value: x}
   two: {value: x, file: y}
+labels: {"model of it": x, UP.org/model: x, b.org/model: x}
 replicas: 0
 """
     )
@@ -172,6 +173,8 @@ replicas: 0
         "discovery needs exactly one of files and command",
         "attributes.path is a field that every unit has",
         "attributes.two needs exactly one of file and value",
+        "labels.model of it is no name of a label: the name must be 1 to 63 letters",
+        "labels.UP.org/model is no name of a label: the part before / must be lower-case",
     ):
         assert sentence in str(caught.value)
 

@@ -38,9 +38,10 @@ _Replicas = Annotated[int, Meta(ge=1, le=MAX_SLOTS)]
 _Overcommit = Annotated[float, Meta(ge=1.0, le=100.0)]
 _Seconds = Annotated[float, Meta(ge=0.0, le=3600.0)]
 
-_NAME = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$")
-_PREFIX = re.compile(r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$")
+_NAME = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z")
+_PREFIX = re.compile(r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*\Z")
 _MAX_PREFIX = 253 - len("requests.")
+_MAX_LABEL_PREFIX = 253
 
 
 class Kind(enum.StrEnum):
@@ -337,6 +338,16 @@ def name_problem(name: str) -> str:
     return ""
 
 
+def label_problem(name: str) -> str:
+    """Why the API server would refuse a label of this name, and everything that is written with it; else empty."""
+    prefix, slash, rest = name.rpartition("/")
+    if slash and (len(prefix) > _MAX_LABEL_PREFIX or not _PREFIX.match(prefix)):
+        return f"the part before / must be lower-case DNS labels of at most {_MAX_LABEL_PREFIX} characters in all"
+    if not _NAME.match(rest):
+        return "the name must be 1 to 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
+    return ""
+
+
 def _check_paths(document: Document, config: AgentConfig) -> None:
     absolute = {
         "kubelet.directory": config.kubelet.directory,
@@ -351,5 +362,7 @@ def _check_paths(document: Document, config: AgentConfig) -> None:
         if not value.startswith("/"):
             document.mistake(field, f"is {value!r}: expected an absolute path; kubelet mounts it")
     address = config.serving.metrics_address
-    if address and not re.fullmatch(r"[^\s]*:\d{1,5}", address):
+    if address and (not re.fullmatch(r"\S*:[0-9]{1,5}", address) or int(address.rpartition(":")[2]) > 65535):
         document.mistake("serving.metrics-address", f"is {address!r}: expected HOST:PORT, or nothing")
+    if problem := label_problem(f"{config.api.label_prefix}/gpu.count"):
+        document.mistake("api.label-prefix", f"is {config.api.label_prefix!r}: {problem}")

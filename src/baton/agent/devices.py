@@ -31,7 +31,7 @@ import structlog
 from msgspec import Meta
 
 from baton.agent.answers import Answer, DeviceNode, Mount
-from baton.agent.config import Kind, Sharing, name_problem
+from baton.agent.config import Kind, Sharing, label_problem, name_problem
 from baton.agent.documents import Document
 from baton.agent.policies import Policy
 from baton.agent.resources import Offer, Role, Terms
@@ -316,6 +316,9 @@ def load_kind(path: Path) -> FileKind:
                 document.mistake(f"attributes.{name}", "is a field that every unit has; choose another name")
             if (attribute.file is None) == (attribute.value is None):
                 document.mistake(f"attributes.{name}", "needs exactly one of file and value")
+        for name in kind.labels:
+            if problem := label_problem(name):
+                document.mistake(f"labels.{name}", f"is no name of a label: {problem}")
     document.close()
     assert kind is not None
     return FileKind(kind, str(path))

@@ -45,13 +45,18 @@ class Document:
             where = f" line {mark.line + 1}:" if mark else ""
             problem = getattr(error, "problem", None) or " ".join(str(error).split())
             raise DocumentError(f"{source} is not YAML:{where} {problem}") from None
+        except ValueError as error:
+            # What looks like a date or a number and is none, such as 2026-13-01.
+            raise DocumentError(f"{source} has a value that YAML cannot make: {error}; put it in quotes") from None
+        except RecursionError:
+            raise DocumentError(f"{source} is nested too deeply") from None
         if self.value is None:
             self.value = {}
         if not isinstance(self.value, dict):
             raise DocumentError(f"{source} must be a mapping of fields, got {_kind(self.value)}")
         self._lines: dict[str, int] = {}
         if node is not None:
-            self._note_lines(node, "")
+            self._note_lines(node, "", set())
 
     @classmethod
     def read(cls, path: Path) -> "Document":
@@ -90,16 +95,20 @@ class Document:
             field = field[:cut] if cut > 0 else ""
         return self._lines.get(field)
 
-    def _note_lines(self, node: yaml.Node, path: str) -> None:
+    def _note_lines(self, node: yaml.Node, path: str, seen: set[int]) -> None:
+        """Each node once: an alias may lead back to where it stands, or to the same list a million times."""
+        if id(node) in seen:
+            return
+        seen.add(id(node))
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
                 below = f"{path}.{key.value}" if path else str(key.value)
                 self._lines[below] = key.start_mark.line + 1
-                self._note_lines(value, below)
+                self._note_lines(value, below, seen)
         elif isinstance(node, yaml.SequenceNode):
             for number, item in enumerate(node.value):
                 self._lines[f"{path}[{number}]"] = item.start_mark.line + 1
-                self._note_lines(item, f"{path}[{number}]")
+                self._note_lines(item, f"{path}[{number}]", seen)
 
     def _struct(self, kind: type[msgspec.Struct], value: Any, path: str) -> msgspec.Struct | None:
         if not isinstance(value, dict):
