@@ -92,8 +92,18 @@ class _Pod(msgspec.Struct, frozen=True):
     status: _PodStatus = _PodStatus()
 
 
+class _Condition(msgspec.Struct, frozen=True):
+    type: str
+    status: str = ""
+
+
+class _NodeStatus(msgspec.Struct, frozen=True):
+    conditions: tuple[_Condition, ...] = ()
+
+
 class _Node(msgspec.Struct, frozen=True):
     metadata: Metadata
+    status: _NodeStatus = _NodeStatus()
 
 
 _PODS: Resource[_Pod] = Resource("", "v1", "pods", _Pod)
@@ -296,7 +306,6 @@ class ClusterSide(Companion):
 
     async def _tell(self, agent: Agent) -> None:
         node = await self._client.get(_NODES, agent.node)
-        self._node_uid = node.metadata.uid
         metadata: dict[str, Any] = {}
         offers = agent.gpu_offers
         if agent.config.api.labels:
@@ -316,9 +325,9 @@ class ClusterSide(Companion):
         if metadata:
             await self._client.patch(_NODES, agent.node, {"metadata": metadata})
         if agent.config.api.condition and agent.gpus.cards:
-            await self._tell_condition(agent)
+            await self._tell_condition(agent, {one.type: one.status for one in node.status.conditions}.get(CONDITION))
 
-    async def _tell_condition(self, agent: Agent) -> None:
+    async def _tell_condition(self, agent: Agent, status_before: str | None) -> None:
         verdicts = agent.gpus.tracker.verdicts()
         bad = {verdict.card: verdict.reason for verdict in verdicts if not verdict.healthy}
         sentences = [f"{card}: {reason}" for card, reason in bad.items()]
@@ -330,7 +339,7 @@ class ClusterSide(Companion):
             "message": "; ".join(sentences)[:1024] or f"{len(verdicts)} cards are healthy",
             "lastHeartbeatTime": now,
         }
-        if bad != self._told_bad or not self._told_bad:
+        if condition["status"] != status_before:
             condition["lastTransitionTime"] = now
         body = {"status": {"conditions": [condition]}}
         await self._client.patch(_NODES, agent.node, body, subresource="status", content_type=STRATEGIC_PATCH)

@@ -1,0 +1,126 @@
+"""What the agent says to an API server and hears from it, without a cluster: an API server of a few lines."""
+
+import asyncio
+import contextlib
+import json
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from baton.agent.cluster import CONDITION, ClusterSide
+from baton.agent.daemon import Agent
+from baton.gpu.cards import CardId
+from baton.kube.client import Client
+from baton.kube.kubeconfig import Access
+from tests.agent.kubelet_server import Kubelet
+from tests.agent.test_daemon import Cards, config_text, running
+
+NUMBER = "volcano.sh/vgpu-number"
+VGPU = f"[{{name: {NUMBER}, kind: vgpu, memory-unit-mib: 1024}}]"
+
+
+class ApiServer:
+    """One node and its pods; keeps what it was asked to change."""
+
+    def __init__(self) -> None:
+        self.closing = asyncio.Event()
+        self.pods: list[dict[str, Any]] = []
+        self.conditions: dict[str, dict[str, Any]] = {}
+        self.told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        """Patches of the condition."""
+        self.written: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        """Patches of pods."""
+
+    async def node(self, _request: web.Request) -> web.Response:
+        status = {"conditions": list(self.conditions.values())}
+        return web.json_response({"metadata": {"name": "node-1", "uid": "n"}, "status": status})
+
+    async def patch_condition(self, request: web.Request) -> web.Response:
+        (condition,) = (await request.json())["status"]["conditions"]
+        self.conditions.setdefault(condition["type"], {}).update(condition)
+        self.told.put_nowait(condition)
+        return await self.node(request)
+
+    async def list_or_watch(self, request: web.Request) -> web.StreamResponse:
+        if not request.query.get("watch"):
+            return web.json_response({"metadata": {"resourceVersion": "9"}, "items": self.pods})
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await self.closing.wait()
+        return response
+
+    async def patch_pod(self, request: web.Request) -> web.Response:
+        self.written.put_nowait(await request.json())
+        return web.json_response({"metadata": {"name": "pod", "namespace": "ml", "uid": "uid-1"}})
+
+    def add_pod(self, annotations: dict[str, str]) -> None:
+        metadata = {"name": "pod", "namespace": "ml", "uid": "uid-1", "resourceVersion": "1"}
+        self.pods.append(
+            {
+                "metadata": {**metadata, "annotations": annotations},
+                "spec": {"containers": [{"name": "main", "resources": {"limits": {NUMBER: "1"}}}]},
+            }
+        )
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="baton-") as name:
+        yield Path(name)
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    directory: Path, server: ApiServer, cards: Cards | None = None, resources: str = VGPU, api: str = "{}"
+) -> AsyncIterator[tuple[Agent, Kubelet]]:
+    """An agent that follows this API server. Everything within has a limit: what is wrong here waits."""
+    application = web.Application()
+    application.router.add_get("/api/v1/nodes/node-1", server.node)
+    application.router.add_patch("/api/v1/nodes/node-1", server.node)
+    application.router.add_patch("/api/v1/nodes/node-1/status", server.patch_condition)
+    application.router.add_get("/api/v1/pods", server.list_or_watch)
+    application.router.add_patch("/api/v1/namespaces/ml/pods/pod", server.patch_pod)
+    runner = web.AppRunner(application, shutdown_timeout=0)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    side = ClusterSide(Client(Access(server=f"http://{host}:{port}", context="test")))
+    text = config_text(directory, resources, more=f"api: {api}")
+    try:
+        async with (
+            asyncio.timeout(60),
+            running(directory, cards or Cards(), text, companions=[side]) as (agent, kubelet),
+        ):
+            await kubelet.until(lambda: agent.ready)
+            yield agent, kubelet
+    finally:
+        server.closing.set()
+        await runner.cleanup()
+
+
+def record(directory: Path, uid: str, slot: str) -> None:
+    """What kubelet notes when it has given a slot."""
+    entry = {"PodUID": uid, "ContainerName": "main", "ResourceName": NUMBER, "DeviceIDs": {"-1": [slot]}}
+    content = json.dumps({"Data": {"PodDeviceEntries": [entry]}})
+    (directory / "device-plugins" / "kubelet_internal_checkpoint").write_text(content)
+
+
+async def test_the_condition_says_when_it_changed_and_not_when_it_was_repeated(directory: Path) -> None:
+    server, cards = ApiServer(), Cards()
+    async with connected(directory, server, cards) as (agent, _):
+        first = await server.told.get()
+        assert (first["type"], first["status"], "lastTransitionTime" in first) == (CONDITION, "True", True)
+        async with agent.moved:
+            agent.moved.notify_all()
+        repeated = await server.told.get()
+        assert (repeated["status"], "lastTransitionTime" in repeated) == ("True", False)
+        cards.bad = {CardId("GPU-1"): "broken"}
+        changed = await server.told.get()
+        assert (changed["status"], "lastTransitionTime" in changed) == ("False", True)
+        cards.bad = {CardId("GPU-1"): "broken in another way"}
+        reason = await server.told.get()
+        assert (reason["message"], "lastTransitionTime" in reason) == ("GPU-1: broken in another way", False)
