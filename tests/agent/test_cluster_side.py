@@ -109,6 +109,17 @@ def record(directory: Path, uid: str, slot: str) -> None:
     (directory / "device-plugins" / "kubelet_internal_checkpoint").write_text(content)
 
 
+async def test_nobody_waits_for_pods_that_the_agent_is_not_to_hear_of(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in ("_UNKNOWN_POD_LIMIT_S", "_UNKNOWN_START_LIMIT_S"):
+        monkeypatch.setattr(f"baton.agent.cluster.{limit}", 3600.0)
+    async with connected(directory, ApiServer(), api="{pods: false}") as (agent, kubelet):
+        await kubelet.admit("pod", {"main": {NUMBER: 1}})
+        record(directory, "uid-1", "GPU-0__1")
+        assert await agent.start_refusal(agent.endpoints[NUMBER].board.offer, ["GPU-0__1"]) == ""
+
+
 async def test_the_condition_says_when_it_changed_and_not_when_it_was_repeated(directory: Path) -> None:
     server, cards = ApiServer(), Cards()
     async with connected(directory, server, cards) as (agent, _):

@@ -121,9 +121,9 @@ class ClusterSide(Companion):
         self._pods: dict[PodUid, NodePod] = {}
         self._container_names: dict[PodUid, dict[str, str]] = {}
         self._admitted: set[assignments.ContainerKey] = set()
+        self._hears_of_pods = False
         self._synced = asyncio.Event()
         self._pods_moved = asyncio.Event()
-        self._node_uid = ""
         self._recorder: Recorder | None = None
         self._agent: Agent | None = None
         self._told_bad: dict[CardId, str] = {}
@@ -135,7 +135,8 @@ class ClusterSide(Companion):
         tasks = [asyncio.create_task(self._tell_for_ever(agent)), asyncio.create_task(self._load_for_ever(agent))]
         if agent.config.api.events:
             tasks.append(asyncio.create_task(self._recorder.run()))
-        if agent.config.api.pods:
+        self._hears_of_pods = agent.config.api.pods
+        if self._hears_of_pods:
             selector = f"spec.nodeName={agent.node}"
             reflector = Reflector(self._client, _PODS, self._store, field_selector=selector)
             self._synced = reflector.synced
@@ -198,7 +199,9 @@ class ClusterSide(Companion):
 
     async def _once_known(self, find: Callable[[], T | None], limit_s: float) -> T | None:
         """What `find` finds among the pods; kubelet and we learn of a pod by different connections, and it can be
-        ahead, so a pod that is not there yet is waited for."""
+        ahead, so a pod that is not there yet is waited for, unless the configuration keeps us from hearing of any."""
+        if not self._hears_of_pods:
+            return None
         try:
             async with asyncio.timeout(limit_s):
                 await self._synced.wait()
