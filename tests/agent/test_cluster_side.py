@@ -135,3 +135,24 @@ async def test_the_condition_says_when_it_changed_and_not_when_it_was_repeated(d
         cards.bad = {CardId("GPU-1"): "broken in another way"}
         reason = await server.told.get()
         assert (reason["message"], "lastTransitionTime" in reason) == ("GPU-1: broken in another way", False)
+
+
+async def test_what_is_written_on_a_pod_is_for_that_pod_and_for_no_other_of_its_name(directory: Path) -> None:
+    server = ApiServer()
+    server.add_pod({"volcano.sh/vgpu-ids-new": "GPU-1,NVIDIA,1,0:"})
+    async with connected(directory, server) as (agent, _):
+        record(directory, "uid-1", "GPU-0__1")
+        assert await agent.start_refusal(agent.endpoints[NUMBER].board.offer, ["GPU-0__1"]) == ""
+        metadata = (await server.written.get())["metadata"]
+        assert metadata["annotations"]["volcano.sh/vgpu-ids-new"] == "GPU-0,NVIDIA,1,0:"
+        assert metadata["uid"] == "uid-1", "the API server refuses it for a pod that was made under the same name"
+
+
+async def test_a_container_that_was_refused_and_starts_in_the_end_has_not_failed(directory: Path) -> None:
+    server = ApiServer()
+    server.add_pod({"volcano.sh/vgpu-ids-new": "GPU-0,NVIDIA,1,0:", "volcano.sh/bind-phase": "failed"})
+    async with connected(directory, server) as (agent, _):
+        record(directory, "uid-1", "GPU-0__1")
+        assert await agent.start_refusal(agent.endpoints[NUMBER].board.offer, ["GPU-0__1"]) == ""
+        written = await server.written.get()
+        assert written["metadata"]["annotations"] == {"volcano.sh/bind-phase": "success"}

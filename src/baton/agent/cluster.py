@@ -31,7 +31,7 @@ from baton.kube.client import STRATEGIC_PATCH, Client, Resource
 from baton.kube.objects import Metadata, ObjectReference
 from baton.kube.recorder import Recorder
 from baton.kube.reflector import Reflector
-from baton.kube.store import Delta, Store
+from baton.kube.store import Delta, Key, Store
 
 _log = structlog.get_logger(__name__)
 
@@ -278,14 +278,20 @@ class ClusterSide(Companion):
                     change[card_annotations.ASSIGNED] = card_annotations.assigned_text(lists, offer.memory_unit_mib)
         if settlement.refusal:
             self._event(_about_pod(pod), "CardOverCommitted", settlement.refusal, warning=True)
-        allocating = pod.annotations.get(card_annotations.BIND_PHASE) == "allocating"
+        phase = pod.annotations.get(card_annotations.BIND_PHASE)
+        allocating = phase == "allocating"
         if allocating:
             change[card_annotations.BIND_PHASE] = "failed" if settlement.refusal else "success"
+        elif phase == "failed" and all((pod.uid, one.name) in self._admitted for one in pod.requesting(offer.name)):
+            change[card_annotations.BIND_PHASE] = "success"
         change = {name: text for name, text in change.items() if pod.annotations.get(name) != text}
-        if not change:
+        present = self._store.get(Key(f"{pod.namespace}/{pod.name}"))
+        if not change or present is None or _uid(present) != pod.uid:
             return
+        # With the UID: by now another pod may have the name, and none of this is about that one.
+        body = {"metadata": {"uid": present.metadata.uid, "annotations": change}}
         try:
-            await self._client.patch(_PODS, pod.name, {"metadata": {"annotations": change}}, pod.namespace)
+            await self._client.patch(_PODS, pod.name, body, pod.namespace)
             if allocating and self._agent is not None:
                 unlocked = {"metadata": {"annotations": {NODE_LOCK: None, NODE_LOCK_OWNER: None}}}
                 await self._client.patch(_NODES, self._agent.node, unlocked)
