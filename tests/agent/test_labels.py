@@ -43,6 +43,16 @@ def test_only_differences_are_written_and_only_ours_are_removed() -> None:
     assert labels.change(present, wanted, "baton.dev") == {"baton.dev/gpu.count": "3", "baton.dev/gpu.replicas": None}
 
 
+def test_what_others_have_under_the_same_prefix_stays() -> None:
+    """NVIDIA's operator says by such labels where its own programs are to run."""
+    operator = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.deploy.driver": "true"}
+    ours = {"nvidia.com/gpu.family": "ampere", "nvidia.com/gpu.model.Tesla-T4": "1"}
+    assert labels.change(operator | ours, {}, "nvidia.com") == dict.fromkeys(ours)
+    cards = (card(0), card(1, "Tesla T4", 15360))
+    every = labels.gpu_labels("nvidia.com", cards, plan(configuration.AgentConfig(), cards))
+    assert labels.change(every, {}, "nvidia.com") == dict.fromkeys(every), "what is written can be taken back"
+
+
 def test_any_text_becomes_a_label_value() -> None:
     assert labels.value_of("GeForce RTX 4090 (rev. A)") == "GeForce-RTX-4090-rev.-A"
     assert len(labels.value_of("x" * 100)) == 63

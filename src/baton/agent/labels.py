@@ -12,6 +12,12 @@ from baton.agent.resources import Offer, Role
 from baton.gpu.cards import Card
 
 _LONGEST = 63
+_COUNTED = "gpu.model."
+_OURS = (
+    "gpu.count", "gpu.product", "gpu.memory", "gpu.compute.major", "gpu.compute.minor", "gpu.family", "gpu.replicas",
+    "gpu.sharing-strategy",
+)  # fmt: skip
+"""What is ever written here. Under `nvidia.com` others have labels too, `gpu.present` of NVIDIA's operator among them."""
 _FAMILIES = {3: "kepler", 5: "maxwell", 6: "pascal", 8: "ampere", 9: "hopper", 10: "blackwell", 12: "blackwell"}
 
 
@@ -31,7 +37,7 @@ def gpu_labels(prefix: str, cards: tuple[Card, ...], offers: tuple[Offer, ...]) 
         "gpu.family": _family(major, minor),
     }
     for model, count in models.items():
-        labels[f"gpu.model.{value_of(model)}"[:_LONGEST].rstrip("-_.")] = str(count)
+        labels[f"{_COUNTED}{value_of(model)}"[:_LONGEST].rstrip("-_.")] = str(count)
     shared = [offer for offer in offers if offer.role is Role.CARDS and offer.terms]
     if shared:
         replicas = {terms.slots for offer in shared for terms in offer.terms.values()}
@@ -56,6 +62,7 @@ def value_of(text: str) -> str:
 
 def change(present: Mapping[str, str], wanted: Mapping[str, str], prefix: str) -> dict[str, str | None]:
     """What to patch: new values, and None for labels of ours that are no longer true."""
-    ours = {name for name in present if name.startswith(f"{prefix}/gpu.")}
+    names = {f"{prefix}/{name}" for name in _OURS}
+    ours = {name for name in present if name in names or name.startswith(f"{prefix}/{_COUNTED}")}
     patch: dict[str, str | None] = {name: text for name, text in wanted.items() if present.get(name) != text}
     return patch | dict.fromkeys(ours - wanted.keys())
