@@ -13,9 +13,15 @@ from aiohttp import web
 
 from baton.agent.cluster import CONDITION, ClusterSide
 from baton.agent.daemon import Agent
+from baton.agent.lockport import LockClient
 from baton.gpu.cards import CardId
 from baton.kube.client import Client
 from baton.kube.kubeconfig import Access
+from baton.lock.config import Config
+from baton.lock.daemon import LockDaemon
+from baton.lock.events import CardId as LockCardId
+from baton.lock.paths import Paths
+from baton.lock.telemetry import CardInfo, NoTelemetry
 from tests.agent.kubelet_server import Kubelet
 from tests.agent.test_daemon import Cards, config_text, running
 
@@ -156,3 +162,23 @@ async def test_a_container_that_was_refused_and_starts_in_the_end_has_not_failed
         assert await agent.start_refusal(agent.endpoints[NUMBER].board.offer, ["GPU-0__1"]) == ""
         written = await server.written.get()
         assert written["metadata"]["annotations"] == {"volcano.sh/bind-phase": "success"}
+
+
+async def test_records_that_cannot_be_read_lift_nobodys_limits(directory: Path) -> None:
+    """A full table of files, say, or a kubelet that writes them in a new form."""
+    server = ApiServer()
+    server.add_pod({"volcano.sh/vgpu-ids-new": "GPU-0,NVIDIA,1,0:"})
+    lock = LockDaemon(Paths(directory / "lock"), Config(), NoTelemetry([CardInfo(LockCardId("GPU-0"), 16 << 30)]))
+    async with connected(directory, server) as (agent, _):
+        await lock.start()
+        agent.lock = LockClient(directory / "lock", tuple, 1.0)
+        offer = agent.endpoints[NUMBER].board.offer
+        record(directory, "uid-1", "GPU-0__1")
+        assert await agent.start_refusal(offer, ["GPU-0__1"]) == ""
+        assert [rule.memory_bytes for rule in lock.rules] == [1 << 30]
+        (directory / "device-plugins" / "kubelet_internal_checkpoint").write_text("v9")
+        refusal = await agent.start_refusal(offer, ["GPU-0__1"])
+        assert refusal.endswith(", so the limits of this container would not be in force")
+        assert await agent.companions[0].chosen_cards(offer, 1) == ()
+        assert [rule.memory_bytes for rule in lock.rules] == [1 << 30]
+        await lock.stop()

@@ -15,6 +15,7 @@ from baton.agent.podresources import (
     read_checkpoint,
 )
 from baton.agent.proto import podresources_pb2 as api
+from baton.errors import UnavailableError
 
 UID = "5f2c1a30-9d1b-4c39-8c4e-0d6c2f7f3b11"
 UNDERSCORED = UID.replace("-", "_")
@@ -76,11 +77,17 @@ def test_kubelets_checkpoint_leads_from_a_pod_to_its_slots_and_back(tmp_path: Pa
     assert owners_of(["GPU-a__1"], "nvshare.com/gpu", records) == [], "part of a container's slots is nobody's"
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"Data": 3}', '{"Data": {"PodDeviceEntries": null}}'])
-def test_a_checkpoint_that_cannot_be_read_says_nothing(tmp_path: Path, content: str) -> None:
+def test_without_a_checkpoint_or_entries_in_it_nobody_has_anything(tmp_path: Path) -> None:
     assert read_checkpoint(tmp_path) == []
+    (tmp_path / CHECKPOINT).write_text('{"Data": {"PodDeviceEntries": null}}')
+    assert read_checkpoint(tmp_path) == []
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"Data": 3}'])
+def test_a_checkpoint_that_cannot_be_read_is_not_an_empty_one(tmp_path: Path, content: str) -> None:
     (tmp_path / CHECKPOINT).write_text(content)
-    assert read_checkpoint(tmp_path) == []
+    with pytest.raises(UnavailableError, match=r"kubelet's records in .* cannot be read"):
+        read_checkpoint(tmp_path)
 
 
 def test_kubelets_many_entries_become_one_holding_per_container_and_resource() -> None:

@@ -11,6 +11,7 @@ from baton.agent.config import Sharing
 from baton.agent.lockport import LockClient, PodLimits
 from baton.agent.podresources import PodUid
 from baton.agent.policies import CardLoad
+from baton.errors import UnavailableError
 from baton.gpu.cards import CardId, Sample
 from baton.lock.config import Config
 from baton.lock.control import DropRule, SetCard
@@ -101,6 +102,16 @@ async def test_a_limit_that_is_gone_already_does_not_stand_in_the_way_of_others(
     daemon.control(DropRule(daemon.rules[0]))
     assert await client.limit(lambda: [PodLimits(PodUid("uid-2"), memory_mib=1024)])
     assert [rule.pod_uid for rule in daemon.rules] == ["uid-2"]
+
+
+async def test_limits_that_cannot_be_known_now_stay_as_they_are(daemon: LockDaemon, directory: Path) -> None:
+    def unknown() -> list[PodLimits]:
+        raise UnavailableError("kubelet's records cannot be read")
+
+    client = LockClient(directory, samples, PATIENT_S)
+    assert await client.limit(lambda: [PodLimits(PodUid("uid-1"), memory_mib=2048)])
+    assert await client.limit(unknown) is False
+    assert [rule.pod_uid for rule in daemon.rules] == ["uid-1"]
 
 
 async def test_more_cores_than_a_card_has_are_all_of_it(daemon: LockDaemon, directory: Path) -> None:

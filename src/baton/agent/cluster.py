@@ -23,7 +23,7 @@ from baton.agent.daemon import Agent, Companion
 from baton.agent.lockport import LockPort, PodLimits
 from baton.agent.podresources import PodUid, Recorded, owners_of, read_checkpoint
 from baton.agent.resources import Offer, Role
-from baton.errors import BatonError
+from baton.errors import BatonError, UnavailableError
 from baton.gpu.cards import CardId, Sample
 from baton.kube import card_annotations
 from baton.kube.card_annotations import LOAD, NODE_LOCK, NODE_LOCK_OWNER, OFFERED_CARDS, REGISTER, Share
@@ -153,7 +153,11 @@ class ClusterSide(Companion):
         agent = self._agent
         if agent is None:
             return ()
-        records = self._records(agent)
+        try:
+            records = self._records(agent)
+        except UnavailableError as error:
+            _log.warning("cards are chosen by the policy", reason=str(error))
+            return ()
         found = await self._once_known(
             lambda: assignments.cards_for_next(self._pods.values(), records, offer, size), _UNKNOWN_POD_LIMIT_S
         )
@@ -163,7 +167,12 @@ class ClusterSide(Companion):
         agent = self._agent
         if agent is None:
             return ""
-        records = self._records(agent)
+        try:
+            records = self._records(agent)
+        except UnavailableError as error:
+            # Whose start this is cannot be told; one without limits needs nothing of us.
+            limited = offer.kind is Kind.VGPU and agent.config.hook.enabled
+            return f"{error}, so the limits of this container would not be in force" if limited else ""
         owners = owners_of(slots, offer.name, records)
         limit_s = _UNKNOWN_START_LIMIT_S if offer.kind is Kind.VGPU else _UNKNOWN_POD_LIMIT_S
         owner = await self._once_known(lambda: self._known_owner(owners), limit_s) if owners else None

@@ -102,10 +102,10 @@ class LockClient:
 
     async def limit(self, current: Callable[[], list[PodLimits]]) -> bool:
         async with self._one_at_a_time:
-            wanted = {one.pod_uid: one for one in current()}
-            if not wanted and not self._told:
-                return True
             try:
+                wanted = {one.pod_uid: one for one in current()}
+                if not wanted and not self._told:
+                    return True
                 await self._notice_restart()
                 for uid, one in wanted.items():
                     if self._told.get(uid) != one:

@@ -16,6 +16,7 @@ import msgspec
 
 from baton.agent.endpoint import LOCAL_CHANNEL
 from baton.agent.proto import podresources_pb2 as api
+from baton.errors import UnavailableError
 
 PodUid = NewType("PodUid", str)
 
@@ -91,11 +92,15 @@ class _Checkpoint(msgspec.Struct):
 
 
 def read_checkpoint(plugin_directory: Path) -> list[Recorded]:
-    """What the checkpoint says; nothing when there is none or it is of a form that is not known."""
+    """What the checkpoint says: nothing when there is none, as on a new node. `UnavailableError` when it cannot be
+    read or is of a form that is not known; who took that for "nobody has anything" would lift everybody's limits."""
+    path = plugin_directory / CHECKPOINT
     try:
-        content = msgspec.json.decode((plugin_directory / CHECKPOINT).read_bytes(), type=_Checkpoint)
-    except (OSError, msgspec.DecodeError):
+        content = msgspec.json.decode(path.read_bytes(), type=_Checkpoint)
+    except FileNotFoundError:
         return []
+    except (OSError, msgspec.DecodeError) as error:
+        raise UnavailableError(f"kubelet's records in {path} cannot be read: {error}") from None
     return [
         Recorded(
             PodUid(entry.pod_uid),

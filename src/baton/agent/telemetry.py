@@ -7,6 +7,7 @@ a container; its name is the API server's to tell. Without it, a pod's numbers a
 card; where there are several, they stand under an empty name.
 """
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from baton.agent.podresources import Holding, PodUid, Recorded, read_checkpoint
 from baton.agent.resources import Role
 from baton.agent.slots import card_of
 from baton.agent.usage import ContainerOnCard, LockTimes
+from baton.errors import UnavailableError
 from baton.gpu.cards import CardId, Sample
 
 _CARD = ("card", "index", "model")
@@ -36,11 +38,15 @@ class Telemetry:
     async def expose(self, agent: Agent) -> bytes:
         """The whole page."""
         holdings = await agent.holdings() or []
-        records = read_checkpoint(Path(agent.config.kubelet.plugin_directory))
         locks: Mapping[ContainerOnCard, LockTimes] = {}
         if agent.lock is not None:
             await agent.lock.look()
-            agent.lock.usage.keep(frozenset(record.pod_uid for record in records))
+        records: list[Recorded] = []
+        with contextlib.suppress(UnavailableError):  # then nobody's numbers can be told, and nobody's are forgotten
+            records = read_checkpoint(Path(agent.config.kubelet.plugin_directory))
+            if agent.lock is not None:
+                agent.lock.usage.keep(frozenset(record.pod_uid for record in records))
+        if agent.lock is not None:
             locks = agent.lock.usage.totals
         registry = CollectorRegistry(auto_describe=False)
         families = [
