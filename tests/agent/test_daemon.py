@@ -13,11 +13,14 @@ import pytest
 from baton.agent import config as configuration
 from baton.agent.config import Kind, Sharing
 from baton.agent.daemon import Agent, Companion
+from baton.agent.identity import PodProcess
 from baton.agent.labels import gpu_labels
 from baton.agent.lockkeeper import LockKeeper
 from baton.agent.lockport import LockClient
+from baton.agent.podresources import PodUid
 from baton.agent.status import StatusServer, ask
 from baton.agent.telemetry import Telemetry
+from baton.agent.usage import LockTimes
 from baton.errors import BatonError, UnavailableError
 from baton.gpu.cards import Card, CardEvent, CardHealth, CardId, ProcessUse, Sample, Severity, Vendor
 from tests.agent import kubelet_server
@@ -308,26 +311,40 @@ async def test_a_bad_device_of_one_vendor_is_not_that_of_another_with_the_same_n
         assert kubelet.allocatable("two.org/unit") == 1
 
 
+class AnsweringLock(LockClient):
+    """A lock daemon that is always there and has nothing new to say."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, tuple, 1.0)
+        self.told: asyncio.Queue[Mapping[CardId, Sharing]] = asyncio.Queue()
+
+    async def look(self) -> bool:
+        return True
+
+    async def share(self, modes: Mapping[CardId, Sharing]) -> bool:
+        self.told.put_nowait(modes)
+        return True
+
+
+async def test_what_pods_got_of_the_lock_is_forgotten_with_them_though_nobody_reads_it(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baton.agent.lockkeeper._LOOK_EVERY_S", 0.001)
+    lock = AnsweringLock(directory)
+    lock.usage.totals[PodProcess(PodUid("gone"), "c"), CardId("GPU-0")] = LockTimes(1.0)
+    async with asyncio.timeout(60), running(directory, Cards(1), companions=[LockKeeper(start=False)]) as (agent, _):
+        agent.lock = lock
+        while lock.usage.totals:
+            await lock.told.get()
+
+
 async def test_devices_of_other_vendors_are_no_cards_of_the_lock_and_of_the_labels(directory: Path) -> None:
     """The lock daemon refuses what it does not know, and with it everything that it is told after."""
-
-    class Lock(LockClient):
-        def __init__(self) -> None:
-            super().__init__(directory, tuple, 1.0)
-            self.told: asyncio.Queue[Mapping[CardId, Sharing]] = asyncio.Queue()
-
-        async def look(self) -> bool:
-            return True
-
-        async def share(self, modes: Mapping[CardId, Sharing]) -> bool:
-            self.told.put_nowait(modes)
-            return True
-
     write_kind(directory, "one", replicas=3)
     text = config_text(directory, more="devices: [one.yaml]")
     async with running(directory, Cards(1), text, [LockKeeper(start=False)]) as (agent, kubelet):
         await kubelet.until(lambda: kubelet.allocatable("one.org/unit") == 3)
-        agent.lock = lock = Lock()
+        agent.lock = lock = AnsweringLock(directory)
         assert await lock.told.get() == {"GPU-0": Sharing.AUTO}
         assert gpu_labels("baton.dev", agent.gpus.cards, agent.gpu_offers)["baton.dev/gpu.replicas"] == "10"
 

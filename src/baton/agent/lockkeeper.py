@@ -7,16 +7,23 @@ refuses to start beside it, and the reason is logged.
 """
 
 import asyncio
+import contextlib
 import subprocess
 import sys
+from pathlib import Path
 
 import structlog
 
 from baton.agent.daemon import Agent, Companion
+from baton.agent.lockport import LockPort
+from baton.agent.podresources import read_checkpoint
+from baton.errors import UnavailableError
 
 _log = structlog.get_logger(__name__)
 
 _LOOK_EVERY_S = 2.0
+_LOOKS_TO_FORGET = 30
+"""After so many, the sums of pods that are gone are forgotten, whether or not anybody reads the metrics."""
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 
@@ -32,9 +39,13 @@ class LockKeeper(Companion):
 
     async def run(self, agent: Agent) -> None:
         pause_s = _FIRST_PAUSE_S
+        looks = 0
         while True:
             if agent.lock is not None and await agent.lock.look():
                 pause_s = _FIRST_PAUSE_S
+                looks += 1
+                if looks % _LOOKS_TO_FORGET == 0:
+                    self._forget_the_gone(agent, agent.lock)
                 await self._tell_modes(agent)
                 await asyncio.sleep(_LOOK_EVERY_S)
                 continue
@@ -42,6 +53,11 @@ class LockKeeper(Companion):
                 self._spawn(agent)
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    def _forget_the_gone(self, agent: Agent, lock: LockPort) -> None:
+        with contextlib.suppress(UnavailableError):
+            records = read_checkpoint(Path(agent.config.kubelet.plugin_directory))
+            lock.usage.keep(frozenset(record.pod_uid for record in records))
 
     async def _tell_modes(self, agent: Agent) -> None:
         if agent.lock is None:

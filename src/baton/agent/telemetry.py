@@ -41,13 +41,10 @@ class Telemetry:
         locks: Mapping[ContainerOnCard, LockTimes] = {}
         if agent.lock is not None:
             await agent.lock.look()
-        records: list[Recorded] = []
-        with contextlib.suppress(UnavailableError):  # then nobody's numbers can be told, and nobody's are forgotten
-            records = read_checkpoint(Path(agent.config.kubelet.plugin_directory))
-            if agent.lock is not None:
-                agent.lock.usage.keep(frozenset(record.pod_uid for record in records))
-        if agent.lock is not None:
             locks = agent.lock.usage.totals
+        records: list[Recorded] = []
+        with contextlib.suppress(UnavailableError):  # whose the numbers are cannot be told then
+            records = read_checkpoint(Path(agent.config.kubelet.plugin_directory))
         registry = CollectorRegistry(auto_describe=False)
         families = [
             *_card_metrics(agent),
