@@ -195,9 +195,13 @@ async def test_an_address_of_ipv6_is_written_in_brackets(directory: Path) -> Non
             pytest.skip("this machine has no IPv6")
         port = free.getsockname()[1]
     text = config_text(directory).replace('metrics-address: ""', f"metrics-address: '[::1]:{port}'")
-    async with asyncio.timeout(30), running(directory, Cards(), text), aiohttp.ClientSession() as session:
-        async with session.get(f"http://[::1]:{port}/healthz") as response:
-            assert response.status == 200
+    async with (
+        asyncio.timeout(60),
+        running(directory, Cards(), text),
+        aiohttp.ClientSession() as session,
+        session.get(f"http://[::1]:{port}/healthz") as response,
+    ):
+        assert response.status == 200
 
 
 async def test_a_fatal_event_and_a_bad_probe_take_a_card_away_and_good_probes_bring_it_back(directory: Path) -> None:

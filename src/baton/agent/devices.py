@@ -221,8 +221,8 @@ class FileKind:
                 raise BatonError(f"{self._source}: device {index} has no id; give it `id` or `path`")
             if (twin := found.get(CardId(unit["id"]))) is not None:
                 raise BatonError(
-                    f"{self._source}: devices {twin['index']} and {index} would both be called {unit['id']}; what tells "
-                    f"them apart must be in the first {_LONGEST_ID} letters, digits, '-', '_' and '.' of `id`"
+                    f"{self._source}: devices {twin['index']} and {index} would both be called {unit['id']}; what "
+                    f"tells them apart must be in the first {_LONGEST_ID} letters, digits, '-', '_' and '.' of `id`"
                 )
             found[CardId(unit["id"])] = unit
         if len(found) * self._description.replicas > MAX_SLOTS:

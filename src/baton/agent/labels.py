@@ -17,7 +17,7 @@ _OURS = (
     "gpu.count", "gpu.product", "gpu.memory", "gpu.compute.major", "gpu.compute.minor", "gpu.family", "gpu.replicas",
     "gpu.sharing-strategy",
 )  # fmt: skip
-"""What is ever written here. Under `nvidia.com` others have labels too, `gpu.present` of NVIDIA's operator among them."""
+"""What is ever written here. Under `nvidia.com` others have labels too, such as `gpu.present` of NVIDIA's operator."""
 _FAMILIES = {3: "kepler", 5: "maxwell", 6: "pascal", 8: "ampere", 9: "hopper", 10: "blackwell", 12: "blackwell"}
 
 

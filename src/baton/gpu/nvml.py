@@ -6,8 +6,9 @@ cannot use two of them.
 
 A card can vanish between two calls ("fallen off the bus"), and many answers are optional. So every question goes
 through `_ask`, which turns "this card does not tell" into None and lets "this card fails" through to the one place
-per method that deals with it: what one card says must not hide the others. The NUMA node is read from the card's memory affinity and not from
-`nvmlDeviceGetNumaNodeId`, which on most machines answers for cards that are themselves NUMA nodes, and nothing else.
+per method that deals with it: what one card says must not hide the others. The NUMA node is read from the card's memory
+affinity and not from `nvmlDeviceGetNumaNodeId`, which on most machines answers for cards that are themselves NUMA
+nodes, and nothing else.
 """
 
 import contextlib
