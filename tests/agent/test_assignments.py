@@ -87,6 +87,15 @@ def test_the_lists_are_matched_to_requesting_containers_only() -> None:
     assert assignments.chosen_shares(found, "c0", offer()) is None
 
 
+def test_a_container_that_asks_for_memory_alone_has_its_place_in_the_lists() -> None:
+    """Schedulers give it a card; those of the next container must not be taken for its."""
+    memory = Quantities({"volcano.sh/vgpu-memory": "1k"})
+    two = pod("p", 0, 1, ids="GPU-a,NVIDIA,1000,0:;GPU-b,NVIDIA,2000,0:")
+    found = msgspec.structs.replace(two, containers=(Container("c0", memory), two.containers[1]))
+    assert assignments.chosen_shares(found, "c1", offer()) == [Share(B, 2000, 0)]
+    assert assignments.cards_for_next([found], [], offer(), 1) == (B,)
+
+
 def test_the_oldest_pod_without_slots_that_wants_this_many_is_answered_for() -> None:
     young = pod("young", 1, ids="GPU-b,NVIDIA,1,0:", created="2026-01-01T00:00:09Z")
     old = pod("old", 1, ids="GPU-a,NVIDIA,1,0:", created="2026-01-01T00:00:05Z")

@@ -69,9 +69,13 @@ class NodePod(msgspec.Struct, frozen=True):
     started: frozenset[str] = frozenset()
     """The containers that run or have run."""
 
-    def requesting(self, resource: str) -> list[Container]:
-        """The ordinary containers that ask for a resource: those that the scheduler's lists are about."""
-        return [container for container in self.containers if container.resources.count(resource)]
+    def requesting(self, *resources: str) -> list[Container]:
+        """The ordinary containers that ask for one of these resources."""
+        return [one for one in self.containers if any(map(one.resources.count, resources))]
+
+    def listed(self, offer: Offer) -> list[str]:
+        """The containers that Volcano's lists are about, in their order: for them memory alone is a request, too."""
+        return [one.name for one in self.requesting(offer.name, offer.memory_name)]
 
     def own_variable(self, container: str, name: str) -> str | None:
         """What the pod itself sets a variable to; None when it does not."""
@@ -81,7 +85,7 @@ class NodePod(msgspec.Struct, frozen=True):
 
 def chosen_shares(pod: NodePod, container: str, offer: Offer) -> list[Share] | None:
     """The scheduler's cards for one container, with limits; None when it chose none."""
-    names = [one.name for one in pod.requesting(offer.name)]
+    names = pod.listed(offer)
     if offer.kind is Kind.VGPU and card_annotations.ASSIGNED in pod.annotations and container in names:
         lists = card_annotations.assigned_shares(pod.annotations[card_annotations.ASSIGNED], offer.memory_unit_mib)
         position = names.index(container)

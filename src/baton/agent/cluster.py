@@ -281,7 +281,7 @@ class ClusterSide(Companion):
                 lists: list[Any] = card_annotations.assigned_shares(
                     pod.annotations[card_annotations.ASSIGNED], offer.memory_unit_mib
                 )
-                names = [container.name for container in pod.requesting(offer.name)]
+                names = pod.listed(offer)
                 if settlement.container in names and names.index(settlement.container) < len(lists):
                     lists[names.index(settlement.container)] = settlement.shares
                     change[card_annotations.ASSIGNED] = card_annotations.assigned_text(lists, offer.memory_unit_mib)
