@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from baton.engine.durations import parse_duration_s
 from baton.errors import BatonError
+from baton.kube.numerals import whole_number
 
 _MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _MONTHS = {name: place for place, name in enumerate(_MONTH_NAMES, start=1)}
@@ -177,9 +178,9 @@ def _field(field: str, part: _Part) -> frozenset[int]:
         span, slash, step_text = item.partition("/")
         step = 1
         if slash:
-            if not step_text.isascii() or not step_text.isdigit() or int(step_text) == 0:
+            step = whole_number(step_text) or 0
+            if not step:
                 raise CronError(f"the step {step_text!r} of {part.name} is not a positive number")
-            step = int(step_text)
         if span in ("*", "?"):
             first, last = part.least, part.most
         else:
@@ -195,9 +196,8 @@ def _field(field: str, part: _Part) -> frozenset[int]:
 def _number(word: str, part: _Part) -> int:
     value = part.words.get(word.lower())
     if value is None:
-        if not word.isascii() or not word.isdigit():
-            raise CronError(f"{part.name} is {word!r}, expected {part.least} to {part.most}")
-        value = int(word)
-    if not part.least <= value <= part.most:
-        raise CronError(f"{part.name} is {value}, expected {part.least} to {part.most}")
+        value = whole_number(word)
+    if value is None or not part.least <= value <= part.most:
+        shown = repr(word) if value is None else value
+        raise CronError(f"{part.name} is {shown}, expected {part.least} to {part.most}")
     return value

@@ -240,6 +240,7 @@ CASES: tuple[Case, ...] = (
     Case("gpu-mixed", pod(container(resources={"limits": {"nvshare.com/gpu": 1, "nvidia.com/gpu": 1}}))),
     Case("vgpu-mode", pod(container(resources=limits(vgpu_number=1)), {"volcano.sh/vgpu-mode": "fast"})),
     Case("budget-number", pod(annotations={"volcano.sh/jdb-min-available": "-1"})),
+    Case("budget-number", pod(annotations={"volcano.sh/jdb-min-available": "1" * 5000})),
     Case("budget-percent", pod(annotations={"volcano.sh/jdb-max-unavailable": "100%"})),
     Case(
         "budget-both",

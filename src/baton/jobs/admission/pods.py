@@ -7,6 +7,7 @@ from typing import Any
 from baton.engine.resources import SLOTS
 from baton.jobs.admission.findings import Field, Findings, Rule
 from baton.jobs.admission.gpus import check_gpus
+from baton.kube.numerals import whole_number
 from baton.kube.volcano_names import JDB_MAX_UNAVAILABLE, JDB_MIN_AVAILABLE
 
 _PERCENT = re.compile(r"[1-9][0-9]?%")
@@ -42,5 +43,5 @@ def _check_budget(annotations: Field, findings: Findings) -> None:
         if text.endswith("%"):
             if not _PERCENT.fullmatch(text):
                 findings.add(BUDGET_PERCENT, budget)
-        elif not text.isascii() or not text.isdigit() or int(text) == 0:
+        elif not whole_number(text):
             findings.add(BUDGET_NUMBER, budget)
