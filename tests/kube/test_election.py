@@ -29,7 +29,8 @@ class LeaseKeeper(FakeClient):
     """An API server with one lease; `stop` is called in the moment when a renewal has succeeded."""
 
     def __init__(self) -> None:
-        self.lease = Lease(metadata=Metadata(name="test", resource_version="0"), spec=LeaseSpec(holder_identity="me"))
+        metadata = Metadata(name="test", resource_version="0", labels={"team": "a"}, annotations={"why": "b"})
+        self.lease = Lease(metadata=metadata, spec=LeaseSpec(holder_identity="me"))
         self.written: list[str] = []
         self.stop: Callable[[], object] | None = None
 
@@ -41,8 +42,9 @@ class LeaseKeeper(FakeClient):
         await asyncio.sleep(0.01)
         holder = body["spec"]["holderIdentity"]
         self.written.append(holder)
+        marks = {key: body["metadata"].get(key, {}) for key in ("labels", "annotations")}
         self.lease = Lease(
-            metadata=Metadata(name=name, resource_version=str(len(self.written))),
+            metadata=Metadata(name=name, resource_version=str(len(self.written)), **marks),
             spec=LeaseSpec(holder_identity=holder),
         )
         if len(self.written) == 2 and self.stop is not None:
@@ -64,6 +66,8 @@ async def test_a_leader_that_is_stopped_in_the_moment_of_a_renewal_gives_the_lea
     _, still_running = await asyncio.wait({task}, timeout=30)
     assert not still_running
     assert server.written == ["me", "me", ""]
+    left = server.lease.metadata
+    assert (left.labels, left.annotations) == ({"team": "a"}, {"why": "b"}), "marks of others are not ours to remove"
 
 
 class Registry(FakeClient):

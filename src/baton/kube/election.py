@@ -130,10 +130,7 @@ class Election:
         self.leader = holder
         if holder not in ("", self.identity) and time.monotonic() < self._seen[1] + lasts_s:
             return False
-        body = {
-            "metadata": {"name": self._name, "resourceVersion": lease.metadata.resource_version},
-            "spec": self._spec(lease),
-        }
+        body = {"metadata": self._metadata(lease), "spec": self._spec(lease)}
         sent_at = time.monotonic()
         try:
             self._hold(await self._client.replace(LEASES, self._name, body, self._namespace), sent_at)
@@ -150,11 +147,16 @@ class Election:
             lease = await self._client.get(LEASES, self._name, self._namespace)
             if lease.spec.holder_identity == self.identity:
                 spec = {**self._spec(lease), "holderIdentity": "", "leaseDurationSeconds": 1}
-                version = lease.metadata.resource_version
-                body = {"metadata": {"name": self._name, "resourceVersion": version}, "spec": spec}
+                body = {"metadata": self._metadata(lease), "spec": spec}
                 await self._client.replace(LEASES, self._name, body, self._namespace)
         except BatonError as error:
             _LOG.debug("lease not released", lease=self._name, error=str(error))
+
+    def _metadata(self, lease: Lease) -> dict[str, Any]:
+        """The version that is replaced; marks that others set on the lease stay."""
+        old = lease.metadata
+        marks = {"labels": old.labels, "annotations": old.annotations}
+        return {"name": self._name, "resourceVersion": old.resource_version, **marks}
 
     def _spec(self, lease: Lease | None) -> dict[str, Any]:
         old = lease.spec if lease is not None else LeaseSpec()
