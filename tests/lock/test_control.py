@@ -232,3 +232,26 @@ def test_the_async_client_sees_the_same(shared: Nursery) -> None:
 
     with ThreadPoolExecutor(1) as thread:
         assert thread.submit(asyncio.run, talk()).result() == 3
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"ok": true, "result": {"cards": 1}}', b'{"okay": true}', b'{"ok": true, "error": "\xff"}']
+)
+def test_a_daemon_of_another_version_is_one_sentence(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "control"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server, ThreadPoolExecutor() as pool:
+        server.bind(str(path))
+        server.listen()
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection, connection.makefile("rb") as lines:
+                lines.readline()
+                connection.sendall(line + b"\n")
+
+        answered = pool.submit(answer)
+        with pytest.raises(
+            BatonError, match=r"^the lock daemon is of another version than this command: .*; restart it$"
+        ):
+            ControlClient(path).status()
+        answered.result()

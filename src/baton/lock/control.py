@@ -210,10 +210,13 @@ def control_listener(path: Path, controller: Controller, mode: int, loop: asynci
 
 
 def _result(line: bytes, kind: type[T]) -> T:
-    answer = msgspec.json.decode(line, type=Answer)
-    if not answer.ok:
-        raise BatonError(answer.error)
-    return msgspec.convert(answer.result, kind)
+    try:
+        answer = msgspec.json.decode(line, type=Answer)
+        if not answer.ok:
+            raise BatonError(answer.error)
+        return msgspec.convert(answer.result, kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BatonError(f"the lock daemon is of another version than this command: {error}; restart it") from None
 
 
 class ControlClient:

@@ -428,7 +428,7 @@ def _group_id(name: str | None) -> int | None:
     import grp
 
     try:
-        return int(name) if name.isdigit() else grp.getgrnam(name).gr_gid
+        return int(name) if name.isascii() and name.isdigit() else grp.getgrnam(name).gr_gid
     except KeyError:
         raise UnavailableError(
             f"control_group {name!r} is not a group of this machine; create it or name another"
