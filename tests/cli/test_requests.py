@@ -1,4 +1,4 @@
-"""What a command makes of 404: the object is not there, or nobody knows its kind."""
+"""What a command makes of answers that are no object: it is not there, nobody knows its kind, a proxy speaks."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from baton.cli import reasons
 from baton.cli.requests import Cluster, MissingObjectError, UnknownKindError
 from baton.errors import BatonError
-from baton.kube.errors import NotFoundError
+from baton.kube.errors import NotFoundError, UnreachableError
 from baton.kube.kubeconfig import Access
 from baton.kube.volcano import JOBS
 
@@ -45,3 +45,14 @@ def test_without_the_custom_resources_the_way_to_them_is_told(cluster: Cluster, 
         cluster.get(JOBS, "train", "team")
     with pytest.raises(UnknownKindError, match=sentence):
         reasons.answer(cluster, "team", name, None)
+
+
+@pytest.mark.parametrize("cluster", [ABSENT], indirect=True)
+def test_a_page_of_a_proxy_is_no_answer(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def page(*_: Any, **__: Any) -> bytes:
+        return b"<html>Please log in</html>"
+
+    monkeypatch.setattr(cluster.client, "request", page)
+    for ask in (lambda: cluster.get(JOBS, "train", "team"), lambda: cluster.list(JOBS), lambda: cluster.table(JOBS)):
+        with pytest.raises(UnreachableError, match=r"does not answer: what came is no (object|table): "):
+            ask()

@@ -87,9 +87,9 @@ class Cluster:
 
     def table(self, resource: Resource[Any], namespace: str | None = None, **selectors: str) -> Table:
         """The objects as rows of text, made by the server."""
-        return msgspec.json.decode(
-            self._ask("GET", resource, namespace, parameters=selectors, accept=_TABLE), type=Table
-        )
+        answer = self._ask("GET", resource, namespace, parameters=selectors, accept=_TABLE)
+        with self._client.expecting("table"):
+            return msgspec.json.decode(answer, type=Table)
 
     def create(self, resource: Resource[Any], body: Mapping[str, Any], namespace: str | None = None) -> Object:
         return self._object("POST", resource, namespace, body=body)
@@ -104,7 +104,9 @@ class Cluster:
         self._ask("DELETE", resource, namespace, name)
 
     def _object(self, *words: Any, **details: Any) -> Object:
-        return msgspec.json.decode(self._ask(*words, **details), type=Object)
+        answer = self._ask(*words, **details)
+        with self._client.expecting("object"):
+            return msgspec.json.decode(answer, type=Object)
 
     def _ask(
         self, method: str, resource: Resource[Any], namespace: str | None, name: str = "", **details: Any

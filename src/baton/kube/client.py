@@ -139,7 +139,7 @@ class Client:
             "resourceVersion": "" if continue_token else resource_version,
         }
         body = await self.request("GET", resource.path(namespace), parameters=parameters)
-        with self._expecting("list"):
+        with self.expecting("list"):
             return decode_page(body, resource.kind)
 
     async def list_all(self, resource: Resource[T], namespace: str | None = None, **selectors: str) -> list[T]:
@@ -275,11 +275,11 @@ class Client:
             raise UnreachableError(_no_answer(self.access.server, error)) from None
 
     def _object(self, answer: bytes, resource: Resource[T]) -> T:
-        with self._expecting(resource.kind.__name__):
+        with self.expecting(resource.kind.__name__):
             return msgspec.json.decode(answer, type=resource.kind)
 
     @contextlib.contextmanager
-    def _expecting(self, what: str) -> Iterator[None]:
+    def expecting(self, what: str) -> Iterator[None]:
         """What is said with success and is something else comes from a proxy: the server has not answered."""
         try:
             yield
