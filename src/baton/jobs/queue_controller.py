@@ -19,7 +19,7 @@ from baton.kube.errors import ConflictError, NotFoundError
 from baton.kube.informers import Scope
 from baton.kube.mapping.cluster import group_queue
 from baton.kube.objects import ObjectReference
-from baton.kube.store import Delta, Key, Store
+from baton.kube.store import Delta, Key, Store, version_of
 from baton.kube.volcano import (
     COMMANDS,
     POD_GROUPS,
@@ -208,5 +208,4 @@ def _meant_for(command: Command, queue: Queue) -> bool:
 
 def _given(command: Command) -> tuple[str, int]:
     """When it was given: seconds first, then the API server's own order."""
-    version = command.metadata.resource_version
-    return command.metadata.creation_timestamp, int(version) if version.isdigit() else 0
+    return command.metadata.creation_timestamp, version_of(command)
