@@ -159,7 +159,7 @@ class Kubelet:
     async def _allocate(
         self, resource: str, count: int, reusable: set[SlotId]
     ) -> tuple[list[SlotId], api.ContainerAllocateResponse]:
-        if resource not in self.clients or not self.books[resource].healthy:
+        if resource not in self.clients or not self.allocatable(resource):
             raise AdmissionError(f"no healthy devices present; cannot allocate unhealthy devices {resource}")
         client, book = self.clients[resource], self.books[resource]
         question: list[Any] = []

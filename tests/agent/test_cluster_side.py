@@ -101,7 +101,7 @@ async def connected(
             asyncio.timeout(60),
             running(directory, cards or Cards(), text, companions=[side]) as (agent, kubelet),
         ):
-            await kubelet.until(lambda: agent.ready)
+            await kubelet.until(lambda: agent.ready and all(map(kubelet.allocatable, agent.endpoints)))
             yield agent, kubelet
     finally:
         server.closing.set()
