@@ -206,6 +206,17 @@ async def test_many_bindings_in_a_short_time_are_a_burst(bench: Bench, monkeypat
     assert not bench.binder.in_burst()
 
 
+async def test_a_burst_lasts_while_bindings_stand_in_line(bench: Bench) -> None:
+    names = [f"p{number}" for number in range(20)]
+    for name in names:
+        bench.pod(name)
+    submitted = [Binding(PodKey(f"team/{name}"), NodeName("n1")) for name in names]
+    bench.binder.submit(submitted[1:])
+    assert not bench.binder.in_burst()
+    bench.binder.submit(submitted[:1])
+    assert bench.binder.in_burst(), "nobody carries them out"
+
+
 async def test_a_pod_whose_bind_is_refused_for_a_day_is_still_tried(bench: Bench) -> None:
     bench.pod("a")
     with structlog.testing.capture_logs():

@@ -128,8 +128,11 @@ class Binder:
             self.idle.clear()
 
     def in_burst(self) -> bool:
-        """Whether pods are bound in such numbers that every other request would cost one of them its turn."""
-        return len(self._settled) == _BURST and time.monotonic() < self._settled[0] + _BURST_S
+        """Whether pods are bound in such numbers that every other request would cost one of them its turn; also while
+        the API server stands still, when none is bound and many wait."""
+        return len(self._waiting) >= _BURST or (
+            len(self._settled) == _BURST and time.monotonic() < self._settled[0] + _BURST_S
+        )
 
     async def run(self) -> None:
         """Work until cancelled."""

@@ -44,6 +44,9 @@ _BURST_PAUSE_S = 30.0
 _BURST_NEWS = 2
 """And so many of them are written at each look after that, four looks in `status_pause_s`: a server that is filled by
 bindings would else bind fewer, one for each."""
+_NEWS = 100
+"""So many are written at each look outside a burst, when the ones before are on their way: what looks like its end may
+be a server that stands still for a moment, and thousands may have gathered."""
 _SETTLED_S = 1.0
 """A gang that got no new pod for so long is told that it is not complete."""
 _GROUP_PAUSE_S = 5.0
@@ -217,7 +220,8 @@ class Statuses:
             self._tell_alone(time.monotonic())
             burst = self.in_burst()
             due = time.monotonic() - (_BURST_PAUSE_S if burst else pause_s)
-            for key, since in list(itertools.islice(self._moved.items(), _BURST_NEWS if burst else None)):
+            number = _BURST_NEWS if burst else max(0, _NEWS - len(self._groups))
+            for key, since in list(itertools.islice(self._moved.items(), number)):
                 if since > due:
                     break
                 del self._moved[key]
