@@ -278,7 +278,8 @@ async def test_a_few_are_written_at_a_time_in_a_long_burst_and_after_it(
     monkeypatch: pytest.MonkeyPatch, *, lasts: bool
 ) -> None:
     monkeypatch.setattr("baton.kube.scheduler.statuses._BURST_PAUSE_S", 0.0)
-    monkeypatch.setattr("baton.kube.scheduler.statuses._NEWS", 2)
+    for number in ("_BURST_NEWS", "_NEWS"):
+        monkeypatch.setattr(f"baton.kube.scheduler.statuses.{number}", 2)
     names = [f"g{place}" for place in range(9)]
     cluster = Cluster(nodes=[node("a")], jobs=[gang(name, pods=2, on=("a", "a")) for name in names])
     client: Any = Patched()

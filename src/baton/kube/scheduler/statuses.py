@@ -41,7 +41,7 @@ _GROUP_WORKERS = 32
 fewer requests under way than the others is what all wait for."""
 _BURST_PAUSE_S = 30.0
 """So long a burst of bindings keeps a group's counts and its way from admitted to running from being written."""
-_BURST_NEWS = 2
+_BURST_NEWS = 1
 """And so many of them are written at each look after that, four looks in `status_pause_s`: a server that is filled by
 bindings would else bind fewer, one for each."""
 _NEWS = 100
