@@ -145,6 +145,7 @@ class ControlPlane:
             "kubelet-preferred-address-types": "InternalIP",
             "audit-log-path": str(self.audit_log),
             "audit-policy-file": str(policy),
+            "audit-log-maxsize": "100000",  # MB; at its default of 100 the file would be another one in mid-test
         }
         if not settle_nodes:
             flags["disable-admission-plugins"] = "TaintNodesByCondition"
