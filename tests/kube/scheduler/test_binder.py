@@ -193,16 +193,20 @@ async def test_nothing_is_sent_for_a_pod_that_is_gone(bench: Bench) -> None:
     assert bench.server.binds == []
 
 
-async def test_many_bindings_in_a_short_time_are_a_burst(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(binder, "_BURST_S", 3600.0)
-    names = [f"p{number}" for number in range(20)]
+@pytest.mark.parametrize(("number", "window"), [(20, "_BURST_S"), (50, "_LONG_BURST_S")])
+async def test_many_bindings_in_a_short_time_are_a_burst(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, number: int, window: str
+) -> None:
+    for name in ("_BURST_S", "_LONG_BURST_S"):
+        monkeypatch.setattr(binder, name, 3600.0 if name == window else 0.0)
+    names = [f"p{place}" for place in range(number)]
     for name in names:
         bench.pod(name)
     await bench.bind(*names[1:])
     assert not bench.binder.in_burst()
     await bench.bind(names[0])
     assert bench.binder.in_burst()
-    monkeypatch.setattr(binder, "_BURST_S", 0.0)
+    monkeypatch.setattr(binder, window, 0.0)
     assert not bench.binder.in_burst()
 
 

@@ -40,6 +40,9 @@ _LOG = structlog.get_logger("baton.scheduler")
 _BURST = 20
 _BURST_S = 2.0
 """So many bindings in so many seconds are a burst."""
+_LONG_BURST = 50
+_LONG_BURST_S = 10.0
+"""And so are so many in so many: where much is asked of a server that is slow, they come by fits and starts."""
 _NAMESPACE_ENDS = "its namespace is being deleted"
 _LATEST_S = 2**40
 """Device plugins set the time of an allocated pod to the largest number there is; it is no moment."""
@@ -104,7 +107,7 @@ class Binder:
         self._encode = msgspec.json.Encoder().encode
         self.on_the_way = 0
         """Bindings submitted and not settled."""
-        self._settled: deque[float] = deque(maxlen=_BURST)
+        self._settled: deque[float] = deque(maxlen=_LONG_BURST)
         """When the last bindings were settled, on the monotonic clock."""
         self.idle = asyncio.Event()
         self.idle.set()
@@ -130,9 +133,14 @@ class Binder:
     def in_burst(self) -> bool:
         """Whether pods are bound in such numbers that every other request would cost one of them its turn; also while
         the API server stands still, when none is bound and many wait."""
-        return len(self._waiting) >= _BURST or (
-            len(self._settled) == _BURST and time.monotonic() < self._settled[0] + _BURST_S
+        return (
+            len(self._waiting) >= _BURST
+            or self._settled_within(_BURST, _BURST_S)
+            or self._settled_within(_LONG_BURST, _LONG_BURST_S)
         )
+
+    def _settled_within(self, number: int, seconds: float) -> bool:
+        return len(self._settled) >= number and time.monotonic() < self._settled[-number] + seconds
 
     async def run(self) -> None:
         """Work until cancelled."""

@@ -44,7 +44,7 @@ _BURST_PAUSE_S = 30.0
 _BURST_NEWS = 1
 """And so many of them are written at each look after that, four looks in `status_pause_s`: a server that is filled by
 bindings would else bind fewer, one for each."""
-_NEWS = 100
+_NEWS = 32
 """So many are written at each look outside a burst, when the ones before are on their way: what looks like its end may
 be a server that stands still for a moment, and thousands may have gathered."""
 _SETTLED_S = 1.0
