@@ -26,7 +26,9 @@ def shown(*rows: list[str], columns: int = 0) -> list[str]:
         )
     reading, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 40, columns, 0, 0))
-    environment = {**os.environ, "TERM": "xterm"}
+    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")} | {
+        "TERM": "xterm"
+    }
     with subprocess.Popen([sys.executable, "-c", code], stdout=terminal, env=environment) as program:
         os.close(terminal)
         text = b""
