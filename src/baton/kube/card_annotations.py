@@ -30,7 +30,7 @@ LOAD = "baton.dev/load"
 NODE_LOCK = "hamivgpu"
 """On a node: the time at which a scheduler locked it until its device plugin has allocated."""
 NODE_LOCK_OWNER = "baton.dev/node-lock-owner"
-"""Beside it, since the time alone does not say whose it is: `scheduler identity namespace/pod`."""
+"""Beside it, since the time alone does not say whose it is: `scheduler uid namespace/pod`."""
 
 NVIDIA = "NVIDIA"
 _REGISTER_FIELDS = 6

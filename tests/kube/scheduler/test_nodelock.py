@@ -1,8 +1,10 @@
 """The lock of a node: taken for a pod, and given back however much else happens to the node."""
 
+import asyncio
 from typing import Any
 
 import msgspec
+import pytest
 
 from baton.engine.objects import NodeName, PodKey
 from baton.kube import core
@@ -42,17 +44,51 @@ async def test_a_lock_is_given_back_while_kubelet_writes_the_node() -> None:
     node = BusyNode()
     client: Any = node
     locks = NodeLocks(client, Store(), Store(), "me", lambda: 0.0)
-    await locks.acquire(NODE, POD)
-    assert node.annotations == {"hamivgpu": "1970-01-01T00:00:00Z", "baton.dev/node-lock-owner": "me team/a"}
+    await locks.acquire(NODE, POD, "u1")
+    assert node.annotations == {"hamivgpu": "1970-01-01T00:00:00Z", "baton.dev/node-lock-owner": "me u1 team/a"}
     node.in_between = 3
-    await locks.release(NODE, POD)
+    await locks.release(NODE, POD, "u1")
     assert node.annotations == {}
 
 
-async def test_a_lock_of_another_pod_is_left_alone() -> None:
+@pytest.mark.parametrize(("pod", "uid"), [(PodKey("team/b"), "u2"), (POD, "u2")], ids=["another name", "the same name"])
+async def test_a_lock_of_another_pod_is_left_alone(pod: PodKey, uid: str) -> None:
     node = BusyNode()
     client: Any = node
     locks = NodeLocks(client, Store(), Store(), "me", lambda: 0.0)
-    await locks.acquire(NODE, POD)
-    await locks.release(NODE, PodKey("team/b"))
-    assert node.annotations["baton.dev/node-lock-owner"] == "me team/a"
+    await locks.acquire(NODE, POD, "u1")
+    await locks.release(NODE, pod, uid)
+    assert node.annotations["baton.dev/node-lock-owner"] == "me u1 team/a"
+
+
+def pods_with(uid: str) -> Store[core.Pod]:
+    """One pod of that name, which waits."""
+    store: Store[core.Pod] = Store()
+    store.put(msgspec.convert({"metadata": {"name": "a", "namespace": "team", "uid": uid}}, core.Pod))
+    return store
+
+
+@pytest.mark.parametrize(
+    ("owner", "is_free"),
+    [("other u1 team/a", False), ("other team/a", False), ("other u0 team/a", True), ("other u3 team/b", True)],
+    ids=["a pod that waits", "one by an older scheduler", "one that was made anew", "one that is gone"],
+)
+async def test_a_lock_of_a_pod_that_is_there_is_waited_for(owner: str, is_free: bool) -> None:
+    node = BusyNode()
+    node.annotations = {"hamivgpu": "1970-01-01T00:00:00Z", "baton.dev/node-lock-owner": owner}
+    client: Any = node
+    locks = NodeLocks(client, Store(), pods_with("u1"), "me", lambda: 0.0)
+    taking = asyncio.create_task(locks.acquire(NODE, PodKey("team/c"), "u9"))
+    done, _ = await asyncio.wait([taking], timeout=0.1)
+    assert bool(done) == is_free
+    taking.cancel()
+
+
+async def test_a_pods_own_lock_from_before_a_restart_is_taken_over_at_once() -> None:
+    node = BusyNode()
+    node.annotations = {"hamivgpu": "1970-01-01T00:00:00Z", "baton.dev/node-lock-owner": "died u1 team/a"}
+    client: Any = node
+    locks = NodeLocks(client, Store(), pods_with("u1"), "me", lambda: 1.0)
+    async with asyncio.timeout(0.2):
+        await locks.acquire(NODE, POD, "u1")
+    assert node.annotations["baton.dev/node-lock-owner"] == "me u1 team/a"

@@ -182,14 +182,14 @@ class Binder:
     async def _behind_lock(self, bind: Bind) -> None:
         try:
             async with asyncio.timeout(self._locks.wait_limit_s):
-                await self._locks.acquire(bind.node, bind.key)
+                await self._locks.acquire(bind.node, bind.key, bind.uid)
             problem = await self._bind(bind)
         except TimeoutError:
             problem = f"the lock of node {bind.node} was not free within {self._locks.wait_limit_s:.0f} s"
         except BatonError as error:
             problem = str(error)
         if problem:
-            await self._locks.release(bind.node, bind.key)
+            await self._locks.release(bind.node, bind.key, bind.uid)
         self._done(bind, problem)
 
     def _done(self, bind: Bind, problem: str) -> None:

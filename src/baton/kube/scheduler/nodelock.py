@@ -2,8 +2,9 @@
 
 While it is enabled (`deviceshare.NodeLockEnable`), one vGPU pod at a time is bound to a node; the next one waits until
 the device plugin has allocated the first and taken the lock away. The lock is an annotation of the Node with the time;
-beside it stands whose it is. It is always released: by the device plugin, by us when the bind fails or the pod ends,
-and by age, so that a dead scheduler's lock does not stay.
+beside it stands whose it is: the scheduler, the pod's uid, and the pod, last, as in locks of schedulers that wrote no
+uid. It is always released: by the device plugin, by us when the bind fails or the pod ends, and by age, so that a dead
+scheduler's lock does not stay.
 """
 
 import asyncio
@@ -48,18 +49,18 @@ class NodeLocks:
         self.enabled = False
         self.wait_limit_s = EXPIRES_S
 
-    async def acquire(self, node: NodeName, pod: PodKey) -> None:
+    async def acquire(self, node: NodeName, pod: PodKey, uid: str) -> None:
         """Wait for the node's lock and take it for the pod."""
         async with self._order.setdefault(node, asyncio.Lock()):
-            while not await self._try(node, pod):  # noqa: ASYNC110  # the lock is in the API server
+            while not await self._try(node, pod, uid):  # noqa: ASYNC110  # the lock is in the API server
                 await asyncio.sleep(_LOOK_S)
 
-    async def release(self, node: NodeName, pod: PodKey) -> None:
+    async def release(self, node: NodeName, pod: PodKey, uid: str) -> None:
         """Take the lock away if it is this pod's, however often others change the node meanwhile."""
         while True:
             try:
                 found = await self._client.get(core.NODES, node)
-                if found.metadata.annotations.get(NODE_LOCK_OWNER) == self._owner(pod):
+                if found.metadata.annotations.get(NODE_LOCK_OWNER) == self._owner(pod, uid):
                     await self._write(found, None, None)
             except ConflictError:
                 continue
@@ -69,27 +70,30 @@ class NodeLocks:
                 _LOG.warning("the node's lock could not be released", node=node, pod=pod, reason=str(error))
             return
 
-    async def _try(self, node: NodeName, pod: PodKey) -> bool:
+    async def _try(self, node: NodeName, pod: PodKey, uid: str) -> bool:
         found = await self._client.get(core.NODES, node)
         since = found.metadata.annotations.get(NODE_LOCK)
-        if since is not None and not self._stale(found, since):
+        if since is not None and not self._stale(found, since, uid):
             return False
         now = datetime.datetime.fromtimestamp(self._now_s(), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         try:
-            await self._write(found, now, self._owner(pod))
+            await self._write(found, now, self._owner(pod, uid))
         except ConflictError:
             return False
         return True
 
-    def _stale(self, node: core.Node, since: str) -> bool:
-        """Too old, or of a pod that has nothing left to allocate."""
+    def _stale(self, node: core.Node, since: str, uid: str) -> bool:
+        """Too old, of a pod that has nothing left to allocate, or of the pod itself: its last scheduler left it."""
         if self._now_s() - seconds_of(since) > EXPIRES_S:
             return True
-        owner = node.metadata.annotations.get(NODE_LOCK_OWNER, "").rpartition(" ")[2]
-        if not owner:
+        words = node.metadata.annotations.get(NODE_LOCK_OWNER, "").split()
+        if not words:
             return False
-        pod = self._pods.get(Key(owner))
-        if pod is None or pod.status.phase in ("Succeeded", "Failed"):
+        owner = words[-2] if len(words) > 2 else ""
+        pod = self._pods.get(Key(words[-1]))
+        if pod is None or pod.status.phase in ("Succeeded", "Failed") or owner not in ("", pod.metadata.uid):
+            return True
+        if owner == uid:
             return True
         return bool(pod.spec.node_name) and pod.metadata.annotations.get(BIND_PHASE) != ALLOCATING
 
@@ -99,5 +103,5 @@ class NodeLocks:
         metadata = {"resourceVersion": node.metadata.resource_version, "annotations": annotations}
         await self._client.patch(core.NODES, node.metadata.name, {"metadata": metadata})
 
-    def _owner(self, pod: PodKey) -> str:
-        return f"{self._identity} {pod}"
+    def _owner(self, pod: PodKey, uid: str) -> str:
+        return f"{self._identity} {uid} {pod}"
