@@ -312,11 +312,31 @@ async def test_a_pod_is_not_bound_where_its_new_volume_cannot_be_reached(shelf: 
 async def test_a_pod_is_not_bound_without_its_claim(shelf: Shelf) -> None:
     shelf.kind("k")
     shelf.claim()
-    work = asyncio.create_task(bind(shelf, Written(), "a", limit_s=0.05))
+    work = asyncio.create_task(bind(shelf, Written(), "a"))
     await asyncio.sleep(0)
     shelf.remove("persistentvolumeclaims", "team/data")
-    with pytest.raises(VolumeError, match="the claim data was not bound"):
-        await work
+    with pytest.raises(VolumeError, match="the claim data is gone"):
+        await asyncio.wait_for(work, 2)
+
+
+async def test_a_pod_does_not_wait_for_a_volume_that_is_not_made(shelf: Shelf) -> None:
+    """A provisioner that cannot make a volume for a node takes the node off the claim."""
+    shelf.kind("k")
+    shelf.claim()
+    works = [asyncio.create_task(bind(shelf, Written(), "a")) for _ in range(2)]
+    await asyncio.sleep(0)
+    shelf.put("storageclasses", "another")
+    shelf.volume("anothers", "a", claim="another", uid="another")
+    await asyncio.sleep(0)
+    assert not any(work.done() for work in works), "it is not known yet that the node was written"
+    shelf.claim(annotations={"volume.kubernetes.io/selected-node": "a"})
+    await asyncio.sleep(0)
+    assert not any(work.done() for work in works)
+    shelf.claim()
+    for work in works:
+        with pytest.raises(VolumeError, match="no volume for the claim data is provisioned for node a"):
+            await asyncio.wait_for(work, 2)
+    assert shelf.terms() == (), "it may go anywhere again"
 
 
 def test_whoever_is_concerned_is_told(shelf: Shelf) -> None:

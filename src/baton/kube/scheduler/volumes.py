@@ -92,9 +92,12 @@ class VolumeBook:
         """Say where the pod's claims are wanted and wait until they are bound; raises when that does not happen."""
         promised: list[str] = []
         asked: list[ClaimKey] = []
+        awaited: dict[ClaimKey, str] = {}
         try:
             for claim in self.unbound(pod):
                 key, volume = _key(claim), self._best_volume(claim, node)
+                if volume is None:
+                    awaited[key] = claim.metadata.resource_version
                 if volume is None and key not in self._asked:
                     asked.append(key)
                     self._asked[key] = node.metadata.name
@@ -103,7 +106,7 @@ class VolumeBook:
                     promised.append(volume.metadata.name)
                     self._promised[volume.metadata.name] = key
                     await self._reserve(client, volume, claim)
-            await self._wait_bound(pod, limit_s)
+            await self._wait_bound(pod, node, awaited, limit_s)
         finally:
             for name in promised:
                 del self._promised[name]
@@ -142,8 +145,10 @@ class VolumeBook:
         except ConflictError:
             raise VolumeError(f"somebody else changed the claim {name}") from None
 
-    async def _wait_bound(self, pod: core.Pod, limit_s: float) -> None:
-        """Until each claim has a volume, and we know it."""
+    async def _wait_bound(
+        self, pod: core.Pod, node: core.Node, awaited: Mapping[ClaimKey, str], limit_s: float
+    ) -> None:
+        """Until each claim has a volume, and we know it; `awaited` are those for which one is to be made."""
 
         def missing() -> list[str]:
             return [key[1] for key in self.claims_of(pod) if self._volume_of(key) is None]
@@ -153,6 +158,8 @@ class VolumeBook:
         try:
             async with asyncio.timeout(limit_s):
                 while missing():
+                    for key, version in awaited.items():
+                        self._check_wanted(key, version, node)
                     changed.clear()
                     await changed.wait()
         except TimeoutError:
@@ -160,6 +167,16 @@ class VolumeBook:
             raise VolumeError(f"the claim {names} was not bound within {limit_s:.0f} s") from None
         finally:
             self._changed.discard(changed)
+
+    def _check_wanted(self, key: ClaimKey, version: str, node: core.Node) -> None:
+        """Raises when nobody makes the claim's volume any more. The node was written upon that version of the claim, so
+        every other one has it, unless the provisioner took it away because it cannot make a volume there."""
+        claim = self._claim(key)
+        if claim is None:
+            raise VolumeError(f"the claim {key[1]} is gone")
+        selected = claim.metadata.annotations.get(SELECTED_NODE)
+        if claim.metadata.resource_version != version and not claim.spec.volume_name and selected != node.metadata.name:
+            raise VolumeError(f"no volume for the claim {key[1]} is provisioned for node {node.metadata.name} any more")
 
     def _claim(self, key: ClaimKey) -> core.Claim | None:
         return self._claims.get(Key("/".join(key)))
