@@ -99,9 +99,10 @@ class BindFailed(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class EvictFailed(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """An eviction of an earlier plan was refused; the pod runs on."""
+    """An eviction of an earlier plan was refused; the pod runs on, and is not to be asked again before `until_s`."""
 
     key: PodKey
+    until_s: float = 0.0
 
 
 Event = (

@@ -88,6 +88,7 @@ class Task:
         "priority",
         "row",
         "status",
+        "stays_until_s",
     )
 
     def __init__(self, pod: Pod, needs: Needs, job: "Job | None") -> None:
@@ -99,6 +100,8 @@ class Task:
         self.row = -1
         self.priority = pod.priority
         self.nominated: NodeName | None = pod.nominated
+        self.stays_until_s = 0.0
+        """Its eviction was refused; until then others are asked."""
         self.label_class: tuple[str, tuple[tuple[str, str], ...]] | None = None
         """Kept by `affinity.PlacedPods`, with the epoch it is of."""
         self.label_epoch = -1

@@ -31,7 +31,7 @@ from baton.engine.plugin import Check, OrderKey, Scope, Vote, overrides
 from baton.engine.resources import PODS, Vector
 from baton.engine.room import allowed_positions, room_checks
 from baton.engine.signatures import NEVER, Key, Signature, SignatureCache
-from baton.engine.state import ClusterState
+from baton.engine.state import ClusterState, covers
 from baton.engine.statement import Statement
 from baton.engine.turns import Turns
 from baton.engine.verdicts import Cause
@@ -84,6 +84,7 @@ class Session:
         self.evicting: dict[PodKey, Task] = {}
         """Victims of this session, committed or about to be."""
         self._evictable: dict[QueueName, dict[int, list[Task]]] | None = None
+        self._refusing = [state.budgets[key] for key, until_s in state.refusing.items() if until_s > now_s]
         state.settle()
         self.domains = Domains(self)
         for plugin in framework.plugins:
@@ -302,9 +303,17 @@ class Session:
             for row, tasks in enumerate(self.state.table.tasks):
                 for task in tasks.values():
                     queue = task.job.queue if task.job is not None else None
-                    if queue is not None and task.status in EVICTABLE and task.pod.ours and task.pod.preemptable:
+                    if queue is not None and self.may_go(task):
                         self._evictable.setdefault(queue.name, {}).setdefault(row, []).append(task)
         return self._evictable
+
+    def may_go(self, task: Task) -> bool:
+        """Whether the task could be evicted, as far as that is its own matter."""
+        if task.status not in EVICTABLE or not (task.pod.ours and task.pod.preemptable):
+            return False
+        if task.stays_until_s > self.now_s:
+            return False
+        return not self._refusing or not any(covers(budget, task.pod) for budget in self._refusing)
 
     def commitments(self) -> tuple[int, int, int, int]:
         """Grows with everything that is decided; as long as it is the same, an attempt that failed would fail again."""
@@ -312,13 +321,10 @@ class Session:
 
     def disruptions_left(self) -> dict[tuple[str, str], int]:
         """What every disruption budget still allows after the evictions of this session."""
-        budgets = self.state.budgets
-        left = {key: budget.disruptions_allowed for key, budget in budgets.items()}
+        left = {key: budget.disruptions_allowed for key, budget in self.state.budgets.items()}
         for victim in self.evicting.values():
-            labels = dict(victim.pod.labels)
-            for key, budget in budgets.items():
-                if budget.namespace == victim.pod.namespace and budget.selector.matches(labels):
-                    left[key] -= 1
+            for key in self.state.covering(victim.pod):
+                left[key] -= 1
         return left
 
     def checks(self, task: Task, nodes: NodeView) -> Iterable[Check]:

@@ -39,6 +39,8 @@ class ClusterState(Moves):
         super().__init__(memory_overcommit=memory_overcommit, share_overcommit=share_overcommit)
         self.quotas: dict[tuple[str, str], Quota] = {}
         self.budgets: dict[tuple[str, str], Budget] = {}
+        self.refusing: dict[tuple[str, str], float] = {}
+        """Budgets that have refused an eviction, and until when nobody of theirs is asked to go."""
         self.adrift: dict[NodeName, dict[PodKey, None]] = {}
         """Who is bound to a node that is not known (yet), in the order of hearing of them."""
         self.forest = Forest(self.table)
@@ -55,13 +57,13 @@ class ClusterState(Moves):
             events.QuotaChanged: lambda event: self._quota_changed(event.quota),
             events.QuotaRemoved: lambda event: self._forget(self.quotas, event),
             events.BudgetChanged: lambda event: self._budget_changed(event.budget),
-            events.BudgetRemoved: lambda event: self._forget(self.budgets, event),
+            events.BudgetRemoved: self._budget_removed,
             events.NamespaceChanged: lambda event: self._namespace(event.namespace.name, dict(event.namespace.labels)),
             events.NamespaceRemoved: lambda event: self._namespace(event.name, None),
             events.HyperNodeChanged: lambda event: self.forest.put(event.hyper_node),
             events.HyperNodeRemoved: lambda event: self.forest.remove(event.name),
             events.BindFailed: lambda event: self._bind_failed(event.key),
-            events.EvictFailed: lambda event: self._evict_failed(event.key),
+            events.EvictFailed: lambda event: self._evict_failed(event.key, event.until_s),
         }
 
     def apply(self, happened: Iterable[events.Event]) -> None:
@@ -360,6 +362,12 @@ class ClusterState(Moves):
 
     def _budget_changed(self, budget: Budget) -> None:
         self.budgets[budget.namespace, budget.name] = budget
+        if budget.disruptions_allowed > 0:
+            self.refusing.pop((budget.namespace, budget.name), None)
+
+    def _budget_removed(self, event: events.BudgetRemoved) -> None:
+        self._forget(self.budgets, event)
+        self.refusing.pop((event.namespace, event.name), None)
 
     @staticmethod
     def _forget(kept: dict[tuple[str, str], Any], event: events.QuotaRemoved | events.BudgetRemoved) -> None:
@@ -377,10 +385,25 @@ class ClusterState(Moves):
         if task is not None and task.pod.node is None and task.status in (Status.BINDING, Status.GATED):
             self.move(task, pod_status(task.pod))
 
-    def _evict_failed(self, key: PodKey) -> None:
+    def _evict_failed(self, key: PodKey, until_s: float) -> None:
         task = self.tasks.get(key)
-        if task is not None and task.status is Status.RELEASING and not task.pod.deleting:
-            self.move(task, pod_status(task.pod), task.row)
+        if task is None or task.status is not Status.RELEASING or task.pod.deleting:
+            return
+        self.move(task, pod_status(task.pod), task.row)
+        # A budget refuses for all that it covers. A pod of several is evicted by nobody, which says nothing of others.
+        covering = self.covering(task.pod)
+        if len(covering) == 1:
+            self.refusing[covering[0]] = until_s
+        else:
+            task.stays_until_s = until_s
+
+    def covering(self, pod: Pod) -> list[tuple[str, str]]:
+        """The disruption budgets that the pod counts for."""
+        return [key for key, budget in self.budgets.items() if covers(budget, pod)]
+
+
+def covers(budget: Budget, pod: Pod) -> bool:
+    return budget.namespace == pod.namespace and budget.selector.matches(dict(pod.labels))
 
 
 def pod_status(pod: Pod) -> Status:

@@ -22,7 +22,7 @@ from baton.engine.evictions import (
     starving_jobs,
 )
 from baton.engine.jobs import Job, QueueShare, Task
-from baton.engine.session import EVICTABLE, Session
+from baton.engine.session import Session
 from baton.engine.statement import Statement
 from baton.engine.surplus import surplus
 
@@ -79,7 +79,7 @@ def _whole_gangs(session: Session, job: Job, others: Sequence[Job], action: str)
 
     session.nominees.make_way(job)
     statement = session.statement()
-    bundles = _bundles(tasks[0], others, allowed)
+    bundles = _bundles(session, tasks[0], others, allowed)
 
     def attempt() -> Rank | None:
         mark = statement.checkpoint()
@@ -106,14 +106,12 @@ def _touches(bundle: Sequence[Task], rows: Rows | None) -> bool:
     return rows is None or any(task.row in rows for task in bundle)
 
 
-def _bundles(preemptor: Task, others: Sequence[Job], allowed: Allowed) -> list[list[Task]]:
+def _bundles(session: Session, preemptor: Task, others: Sequence[Job], allowed: Allowed) -> list[list[Task]]:
     """The placed members of each job that may go whole, the least important and youngest job first."""
     bundles = []
     for other in sorted(others, key=lambda other: (other.priority, -other.created_s, other.key)):
         placed = [task for task in other.tasks.values() if task.row >= 0]
-        if not placed or any(
-            task.status not in EVICTABLE or not (task.pod.ours and task.pod.preemptable) for task in placed
-        ):
+        if not placed or not all(map(session.may_go, placed)):
             continue
         if len(allowed(preemptor, placed)) == len(placed):
             bundles.append(placed)

@@ -52,7 +52,7 @@ def _inside_job(session: Session, job: Job) -> None:
     lowest = min((task.priority for task in job.tasks.values() if task.row >= 0), default=None)
     by_row: dict[int, list[Task]] = {}
     for task in job.tasks.values():
-        if task.row >= 0 and task.pod.preemptable:
+        if task.row >= 0 and session.may_go(task):
             by_row.setdefault(task.row, []).append(task)
     for task in evicting_tasks(session, job):
         if lowest is None or task.priority <= lowest:

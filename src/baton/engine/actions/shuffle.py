@@ -149,10 +149,5 @@ def _movable(task: Task) -> bool:
 
 
 def _within_budgets(session: Session, victim: Task) -> bool:
-    labels = dict(victim.pod.labels)
     left = session.disruptions_left()
-    return all(
-        left[key] > 0
-        for key, budget in session.state.budgets.items()
-        if budget.namespace == victim.pod.namespace and budget.selector.matches(labels)
-    )
+    return all(left[key] > 0 for key in session.state.covering(victim.pod))

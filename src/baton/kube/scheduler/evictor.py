@@ -1,11 +1,13 @@
 """Carries out evictions through the Eviction API, which gives pods their grace and honours disruption budgets.
 
 An eviction that is refused, by a budget or because several budgets cover the pod, is not taken back at once: the engine
-would choose the same victim again and again. It counts as leaving until the pause is over.
+would ask one victim after the other without a pause. It counts as leaving until the pause is over, and then as one that
+stays, so that another victim is asked, for a while that doubles with each refusal.
 """
 
 import asyncio
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 
 import structlog
@@ -17,7 +19,7 @@ from baton.kube import core
 from baton.kube.client import Client
 from baton.kube.errors import ApiError, ConflictError, NotFoundError, ThrottledError, UnreachableError
 from baton.kube.objects import ObjectReference
-from baton.kube.queue import WorkQueue
+from baton.kube.queue import WorkQueue, doubled
 from baton.kube.recorder import Recorder
 from baton.kube.scheduler.feed import Feed
 from baton.kube.scheduler.metrics import Metrics
@@ -27,20 +29,32 @@ from baton.kube.store import Key
 _LOG = structlog.get_logger("baton.scheduler")
 
 _WORKERS = 8
+_LONGEST_S = 60.0
+"""A victim that was refused often is asked again after this long, unless the first pause is longer."""
 
 
 class Evictor:
     """Evictions of plans, until their outcome is known."""
 
-    def __init__(self, client: Client, feed: Feed, recorder: Recorder, settings: Settings, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        client: Client,
+        feed: Feed,
+        recorder: Recorder,
+        settings: Settings,
+        metrics: Metrics,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
         self._client = client
         self._feed = feed
         self._recorder = recorder
         self._settings = settings
         self._metrics = metrics
+        self._now_s = now_s
         self._queue: WorkQueue[PodKey] = WorkQueue()
         self._wanted: dict[PodKey, tuple[Eviction, str]] = {}
         self._timers: dict[PodKey, asyncio.TimerHandle] = {}
+        self._refusals: dict[tuple[PodKey, str], int] = {}
 
     def submit(self, evictions: Iterable[Eviction]) -> None:
         for eviction in evictions:
@@ -76,7 +90,7 @@ class Evictor:
             return
         except ThrottledError as error:
             self._metrics.eviction(action, "refused")
-            self._refused(key, error.message)
+            self._refused(key, uid, error.message)
             return
         except UnreachableError:
             raise  # the queue tries again
@@ -85,7 +99,7 @@ class Evictor:
                 raise
             # An internal error is also the answer for a pod that several budgets cover, and that stays so.
             self._metrics.eviction(action, "failed")
-            self._refused(key, error.message)
+            self._refused(key, uid, error.message)
             return
         self._wanted.pop(key, None)
         self._metrics.eviction(action, "evicted")
@@ -93,12 +107,21 @@ class Evictor:
         self._recorder.record(about, "Evict", f"Pod is evicted, because it is {eviction.reason}", warning=True)
         _LOG.info("evicted", pod=key, node=eviction.node, reason=eviction.reason)
 
-    def _refused(self, key: PodKey, reason: str) -> None:
+    def _refused(self, key: PodKey, uid: str, reason: str) -> None:
         _LOG.info("eviction refused", pod=key, reason=reason)
         self._wanted.pop(key, None)
+        self._refusals = {known: times for known, times in self._refusals.items() if self._is_there(*known)}
+        self._refusals[key, uid] = self._refusals.get((key, uid), 0) + 1
         loop = asyncio.get_running_loop()
-        self._timers[key] = loop.call_later(self._settings.evict_retry_s, self._give_up, key)
+        self._timers[key] = loop.call_later(self._settings.evict_retry_s, self._give_up, key, uid)
 
-    def _give_up(self, key: PodKey) -> None:
+    def _give_up(self, key: PodKey, uid: str) -> None:
         self._timers.pop(key, None)
-        self._feed.tell(EvictFailed(key))
+        if self._is_there(key, uid):
+            first_s, times = self._settings.evict_retry_s, self._refusals.get((key, uid), 1)
+            pause_s = doubled(first_s, times - 1, max(first_s, _LONGEST_S))
+            self._feed.tell(EvictFailed(key, self._now_s() + pause_s))
+
+    def _is_there(self, key: PodKey, uid: str) -> bool:
+        pod = self._feed.pods.get(Key(key))
+        return pod is not None and pod.metadata.uid == uid

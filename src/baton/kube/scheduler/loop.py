@@ -76,7 +76,7 @@ class Scheduler:
         """Of what went well: it can wait."""
         self._locks = NodeLocks(client, self.feed.nodes, self.feed.pods, identity, now_s)
         self.binder = Binder(client, self.feed, self.recorder, self.good_news, settings, metrics, self._locks)
-        self.evictor = Evictor(client, self.feed, self.recorder, settings, metrics)
+        self.evictor = Evictor(client, self.feed, self.recorder, settings, metrics, now_s)
         self.statuses = Statuses(client, self.feed, self.engine, self.recorder, settings, metrics)
         self.statuses.in_burst = self.binder.in_burst
         self._queue_statuses = QueueStatuses(client, self.feed, self.engine, settings, now_s)

@@ -36,7 +36,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retry_longest_s: float = 30.0
     """The longest such pause, and the longest time a pod that cannot be bound is left alone."""
     evict_retry_s: float = 5.0
-    """An eviction that a disruption budget refuses is tried again no sooner than this."""
+    """An eviction that a disruption budget refuses is taken back after this long, and tried again no sooner than after
+    this long again; the second pause doubles with each refusal."""
     status_pause_s: float = 1.0
     """Counts in the status of groups and queues are gathered this long before they are written; admissions are not."""
     reason_pause_s: float = 30.0
