@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from baton.engine.engine import Engine
 from baton.engine.events import (
@@ -17,6 +18,7 @@ from baton.engine.events import (
     NamespaceChanged,
     NodeChanged,
     PodChanged,
+    PodRemoved,
     QueueChanged,
     QuotaChanged,
 )
@@ -210,6 +212,26 @@ class Cluster:
 
     def apply(self, *events: Event) -> None:
         self.engine.apply(events)
+
+
+def evictions(cluster: Cluster, jobs: Sequence[JobLiteral], cycles: int = 12) -> list[int]:
+    """How many in each cycle, when victims are made anew at once and whoever is bound runs."""
+    known = {member.key: member for literal in jobs for member in literal.pods}
+    found = []
+    for cycle in range(cycles):
+        plan = cluster.run(float(cycle)).plan
+        found.append(len(plan.evictions))
+        events: list[Event] = []
+        for eviction in plan.evictions:
+            again = replace(known[eviction.pod], node=None, cards=(), phase=PodPhase.PENDING, uid=f"again{cycle}")
+            known[eviction.pod] = again
+            events += [PodRemoved(eviction.pod), PodChanged(again)]
+        for binding in plan.bindings:
+            bound = replace(known[binding.pod], node=binding.node, cards=binding.cards, phase=PodPhase.RUNNING)
+            known[binding.pod] = bound
+            events.append(PodChanged(bound))
+        cluster.apply(*events)
+    return found
 
 
 def _short(key: str) -> str:

@@ -12,6 +12,8 @@ from baton.engine.plugin import Lack
 from baton.engine.resources import PODS, ResourceNames, Vector
 from baton.engine.state import ClusterState
 
+SHARE_EPSILON = 1e-6
+
 
 def counted(total: Vector) -> npt.NDArray[np.intp]:
     """The resources that shares are measured in: those the cluster has, without the number of pods."""
@@ -28,6 +30,20 @@ def dominant_share(amounts: Vector, total: Vector | Floats) -> float:
             continue
         share = max(share, amounts[place] / total[place] if total[place] > 0 else 1.0)
     return float(share)
+
+
+def richer_than(amounts: Vector, tasks: Iterable[Task], total: Vector | Floats) -> list[Task]:
+    """Those of the tasks, in their order, whose job has no less without them and those before than `amounts` are."""
+    share = dominant_share(amounts, total)
+    left: dict[str, Vector] = {}
+    chosen = []
+    for task in tasks:
+        if task.job is None:
+            continue
+        left[task.job.key] = left.get(task.job.key, task.job.allocated) - task.needs.charge
+        if share <= dominant_share(left[task.job.key], total) + SHARE_EPSILON:
+            chosen.append(task)
+    return chosen
 
 
 def own_amounts(queue: QueueShare, which: str) -> Vector:

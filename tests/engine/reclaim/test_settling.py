@@ -1,13 +1,9 @@
 """Reclaim comes to an end: victims are made anew at once, and after a few cycles nobody is evicted any more."""
 
-from collections.abc import Sequence
-
 import pytest
-from msgspec.structs import replace
 
-from baton.engine.events import Event, PodChanged, PodRemoved
-from baton.engine.objects import PodKey, PodPhase
-from tests.engine.clusters import Cluster, JobLiteral, gang, job, node, queue, spec, whole
+from baton.engine.objects import PodKey
+from tests.engine.clusters import Cluster, evictions, gang, job, node, queue, spec, whole
 
 CARD = spec(ask=[whole()])
 CARDS = "baton.dev/cards"
@@ -18,26 +14,6 @@ tiers:
 - plugins: [{{name: priority}}, {{name: gang}}, {{name: conformance}}, {{name: capacity}}, {{name: predicates}}]
 """
 RECLAIM, GANGRECLAIM = CONF.format(action="reclaim"), CONF.format(action="gangreclaim")
-
-
-def evictions(cluster: Cluster, jobs: Sequence[JobLiteral], cycles: int = 12) -> list[int]:
-    """How many in each cycle."""
-    known = {member.key: member for literal in jobs for member in literal.pods}
-    found = []
-    for cycle in range(cycles):
-        plan = cluster.run(float(cycle)).plan
-        found.append(len(plan.evictions))
-        events: list[Event] = []
-        for eviction in plan.evictions:
-            again = replace(known[eviction.pod], node=None, cards=(), phase=PodPhase.PENDING, uid=f"again{cycle}")
-            known[eviction.pod] = again
-            events += [PodRemoved(eviction.pod), PodChanged(again)]
-        for binding in plan.bindings:
-            bound = replace(known[binding.pod], node=binding.node, cards=binding.cards, phase=PodPhase.RUNNING)
-            known[binding.pod] = bound
-            events.append(PodChanged(bound))
-        cluster.apply(*events)
-    return found
 
 
 def runs(cluster: Cluster, name: str) -> bool:

@@ -3,6 +3,8 @@
 Nothing is evicted unless the job's whole gang then has its places.
 """
 
+from collections.abc import Sequence
+
 from baton.engine.evictions import (
     Allowed,
     Failures,
@@ -15,6 +17,8 @@ from baton.engine.evictions import (
 )
 from baton.engine.jobs import Job, Task
 from baton.engine.session import Session
+from baton.engine.shares import richer_than
+from baton.engine.surplus import surplus
 
 
 def preempt(session: Session) -> None:
@@ -33,16 +37,35 @@ def between_jobs(session: Session, job: Job, allowed: Allowed | None = None) -> 
     assert queue is not None
 
     def eligible(other: Task) -> bool:
-        return other.job is not job
+        return other.job is not None and other.job is not job and other.job.priority <= job.priority
+
+    def final(preemptor: Task, victims: Sequence[Task]) -> list[Task]:
+        return _for_good(session, preemptor, (allowed or session.preemptable)(preemptor, victims))
 
     by_row = session.evictable().get(queue.name, {})
-    maker = RoomMaker(session, by_row, eligible, allowed or session.preemptable, f"preempted by {job.key}")
+    maker = RoomMaker(session, by_row, eligible, final, f"preempted by {job.key}")
     maker.permitted = lambda task: session.allocatable(queue, task)
     session.nominees.make_way(job)
     statement = session.statement()
     make_way_for(session, job, statement, lambda task: maker.make_room(task, statement))
     statement = spare_needless(session, job, statement, maker.permitted)
     return keep_or_discard(session, job, statement)
+
+
+def _for_good(session: Session, preemptor: Task, victims: Sequence[Task]) -> list[Task]:
+    """Those who would not come to take their room back. Of jobs that are as important as the preemptor's, whatever the
+    plugins say of them, these are the ones whose gang stands without them, or whose job stays at least as rich as the
+    preemptor's becomes."""
+    job = preemptor.job
+    assert job is not None
+    equal = [victim for victim in victims if victim.job is not None and victim.job.priority == job.priority]
+    if not equal:
+        return list(victims)
+    staying = {victim.key for victim in equal}
+    staying -= {victim.key for victim in surplus(equal, last_ones=False)}
+    poorer = richer_than(job.allocated + preemptor.needs.charge, equal, session.state.table.capacity_total)
+    staying -= {victim.key for victim in poorer}
+    return [victim for victim in victims if victim.key not in staying]
 
 
 def _inside_job(session: Session, job: Job) -> None:

@@ -18,9 +18,7 @@ from baton.engine.jobs import Job, QueueShare, Status, Task
 from baton.engine.plugin import NoArguments, OrderKey, Plugin
 from baton.engine.resources import PODS, Vector
 from baton.engine.session import Session
-from baton.engine.shares import counted, dominant_share, own_amounts
-
-SHARE_EPSILON = 1e-6
+from baton.engine.shares import SHARE_EPSILON, counted, dominant_share, own_amounts, richer_than
 
 
 class _Branch:
@@ -64,17 +62,7 @@ class DrfPlugin(Plugin[NoArguments]):
         """Those whose job keeps at least the share that the preemptor's job would have."""
         if preemptor.job is None:
             return []
-        mine = dominant_share(preemptor.job.allocated + preemptor.needs.charge, self._total)
-        left: dict[str, Vector] = {}
-        chosen = []
-        for victim in victims:
-            if victim.job is None:
-                continue
-            allocated = left.get(victim.job.key, victim.job.allocated) - victim.needs.charge
-            left[victim.job.key] = allocated
-            if mine <= dominant_share(allocated, self._total) + SHARE_EPSILON:
-                chosen.append(victim)
-        return chosen
+        return richer_than(preemptor.job.allocated + preemptor.needs.charge, victims, self._total)
 
     def _build(self, session: Session) -> _Branch:
         root = _Branch("root", 1.0)
