@@ -150,7 +150,10 @@ class Session:
         return _one_says_so(self._calls["overused"], queue)
 
     def allocatable(self, queue: QueueShare, task: Task) -> bool:
-        return _all_say_so(self._calls["allocatable"], queue, task)
+        if not self.nominees.held:
+            return _all_say_so(self._calls["allocatable"], queue, task)
+        with self.nominees.charged():
+            return _all_say_so(self._calls["allocatable"], queue, task)
 
     def preemptive(self, queue: QueueShare, task: Task) -> bool:
         return _all_say_so(self._calls["preemptive"], queue, task)

@@ -6,7 +6,7 @@ import msgspec
 
 from baton.engine.events import GroupChanged, PodChanged, PodRemoved
 from baton.engine.objects import NodeName, PodKey
-from tests.engine.clusters import Cluster, gang, job, node, spec, whole
+from tests.engine.clusters import Cluster, evictions, gang, job, node, queue, spec, whole
 
 CARD = spec(ask=[whole()])
 CONF = """
@@ -16,6 +16,13 @@ tiers:
 - plugins: [{name: priority, enableJobOrder: false}, {name: predicates}]
 """
 """The order of jobs is not that of priority: what preempts is not first when room is given out."""
+
+SHARES = """
+actions: "allocate, preempt"
+tiers:
+- plugins: [{name: priority}, {name: gang}]
+- plugins: [{name: drf}, {name: proportion}, {name: predicates}]
+"""
 
 
 def preempted() -> Cluster:
@@ -71,3 +78,16 @@ def test_nominations_are_known_after_a_restart() -> None:
     cluster = Cluster(nodes=[node("a", cards=2)], jobs=[leaving, quick], conf=CONF)
     cluster.apply(GroupChanged(high.group), *(PodChanged(item) for item in waiting))
     assert cluster.run().placed == {}
+
+
+def test_victims_do_not_use_up_the_share_of_the_queue_that_they_left_either() -> None:
+    """On another node there is room for them; their gang, now in parts, goes before everybody."""
+    jobs = [
+        gang("theirs", pods=2, what=spec(cpu=3), on=["a", "b"]),
+        job("mine", what=spec(cpu=2), created_s=1.0),
+    ]
+    nodes = [node(name, cpu=3) for name in ("a", "b", "c")]
+    queues = [queue("default", capability={"cpu": 7000})]
+    cluster = Cluster(nodes=nodes, jobs=jobs, queues=queues, conf=SHARES)
+    assert sum(evictions(cluster, jobs)) == 1
+    assert cluster.engine.state.tasks[PodKey("team/mine-0")].row >= 0
