@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from baton.engine.objects import Budget, LabelSelector, Pod
+from baton.engine.events import EvictFailed
+from baton.engine.objects import Budget, LabelSelector, Pod, PodKey
 from tests.engine.clusters import Cluster, job, node, running, spec, whole
 
 CONF = """
@@ -49,6 +50,23 @@ def test_budgets_and_protected_pods_are_respected() -> None:
     assert Cluster(nodes=NODES, jobs=[big], pods=scattered(), budgets=[budget], conf=CONF).run().evicted == set()
     fixed = scattered(preemptable=False)
     assert Cluster(nodes=NODES, jobs=[big], pods=fixed, conf=CONF).run().evicted == set()
+
+
+def test_nobody_is_moved_who_has_just_been_placed() -> None:
+    """A plan does not start a pod and stop it."""
+    jobs = [job("first", what=CARD, created_s=-1.0), job("big", what=spec(ask=[whole(2)]))]
+    fixed = [running("s", "b", CARD, preemptable=False)]
+    outcome = Cluster(nodes=NODES, jobs=jobs, pods=fixed, conf=CONF).run()
+    assert set(outcome.placed) == {"first-0"}
+    assert outcome.evicted == set()
+
+
+def test_whose_eviction_was_refused_is_not_moved() -> None:
+    big = job("big", what=spec(ask=[whole(2)]))
+    cluster = Cluster(nodes=NODES, jobs=[big], pods=scattered(), conf=CONF)
+    assert cluster.run().evicted == {"r"}
+    cluster.apply(EvictFailed(PodKey("team/r"), 10.0))
+    assert cluster.run(1.0).evicted == {"s"}
 
 
 TDM = """

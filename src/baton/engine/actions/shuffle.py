@@ -85,7 +85,7 @@ def _nominated(session: Session) -> None:
     running = [
         task
         for task in session.state.tasks.values()
-        if task.status is Status.RUNNING and task.row >= 0 and _movable(task)
+        if task.status is Status.RUNNING and task.row >= 0 and _movable(session, task)
     ]
     for plugin in plugins:
         for victim in plugin.victims(running):
@@ -125,7 +125,7 @@ def _defragment(session: Session, job: Job, stuck: Task, most: int, places: _Pla
 
 def _empty(session: Session, stuck: Task, row: int, most: int, statement: Statement, places: _Places) -> int:
     """Evict pods that have another place, the smallest first, until the stuck task fits; 0 when it does not work."""
-    candidates = [task for task in session.state.table.tasks[row].values() if task.status in HELD and _movable(task)]
+    candidates = [task for task in session.state.table.tasks[row].values() if _movable(session, task)]
     candidates.sort(key=lambda task: (task.needs.gpu_milli, task.priority, task.key))
     moved = 0
     for task in candidates:
@@ -143,9 +143,8 @@ def _empty(session: Session, stuck: Task, row: int, most: int, statement: Statem
     return 0
 
 
-def _movable(task: Task) -> bool:
-    pod = task.pod
-    return pod.ours and pod.preemptable and not pod.critical and pod.namespace != SYSTEM_NAMESPACE
+def _movable(session: Session, task: Task) -> bool:
+    return session.may_go(task) and not task.pod.critical and task.pod.namespace != SYSTEM_NAMESPACE
 
 
 def _within_budgets(session: Session, victim: Task) -> bool:
