@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import pytest
 
+from baton.engine.events import QueueChanged
 from baton.engine.objects import Card, CardGrant, CardId, CardKind, NodeName, Pod
 from tests.engine.clusters import Cluster, JobLiteral, gang, job, node, pod, queue, running, spec, vgpu, whole
 
@@ -101,6 +102,14 @@ def test_node_groups_belong_to_queues() -> None:
     jobs = [job(name, queue=name) for name in ("free", "one", "not")]
     outcome = Cluster(nodes=nodes, jobs=jobs, queues=queues, conf=conf("nodegroup")).run()
     assert outcome.placed == {"free-0": "a", "one-0": "g1", "not-0": "g2"}
+
+
+def test_a_queue_that_gets_a_node_group_uses_it_at_once() -> None:
+    nodes = [node("g", labels={"volcano.sh/nodegroup-name": "one"})]
+    cluster = Cluster(nodes=nodes, jobs=[job("j")], queues=[queue("default")], conf=conf("nodegroup"))
+    assert cluster.run().placed == {}
+    cluster.apply(QueueChanged(queue("default", node_groups=("one",))))
+    assert cluster.run(1.0).placed == {"j-0": "g"}
 
 
 def roles(name: str, counts: Mapping[str, int], **group: object) -> JobLiteral:

@@ -10,6 +10,7 @@ from baton.engine.jobs import Task
 from baton.engine.nodes import NodeView
 from baton.engine.objects import Queue
 from baton.engine.plugin import MAX_SCORE, Check, Plugin, Scope
+from baton.engine.session import Session
 
 GROUP_LABEL = "volcano.sh/nodegroup-name"
 
@@ -23,6 +24,10 @@ class NodeGroupPlugin(Plugin[NodeGroupArguments]):
     name = "nodegroup"
     arguments_type = NodeGroupArguments
     scope = Scope.QUEUE
+
+    def revision(self, session: Session) -> object:
+        """What queues say of groups, so that nothing is kept of what they said before."""
+        return tuple((name, said) for name, share in session.state.queues.items() if any(said := _groups(share.queue)))
 
     def filters(self, task: Task, nodes: NodeView) -> Iterator[Check]:
         queue = _queue(task)
@@ -52,6 +57,10 @@ class NodeGroupPlugin(Plugin[NodeGroupArguments]):
         total[_among(queue.preferred_node_groups, nodes)] = MAX_SCORE / 2
         total[_among(queue.avoided_node_groups, nodes)] = -MAX_SCORE
         return total
+
+
+def _groups(queue: Queue) -> tuple[tuple[str, ...], ...]:
+    return (queue.node_groups, queue.preferred_node_groups, queue.excluded_node_groups, queue.avoided_node_groups)
 
 
 def _queue(task: Task) -> Queue | None:
