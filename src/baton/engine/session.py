@@ -388,12 +388,13 @@ class Session:
 
     def signature_key(self, task: Task) -> Key:
         job = task.job
-        by_job = Scope.JOB in self._scopes or task.needs.spec.card_rules.spread_group
+        by_role = Scope.JOB in self._scopes
+        by_job = by_role or task.needs.spec.card_rules.spread_group
         by_queue = Scope.QUEUE in self._scopes
         return (
             task.needs.number,
             self.state.placed.label_class(task),
-            job.key if by_job and job is not None else None,
+            (job.key, task.pod.role if by_role else "") if by_job and job is not None else None,
             job.group.queue if by_queue and job is not None else None,
             (task.pod.namespace, task.pod.labels) if Scope.LABELS in self._scopes else None,
         )

@@ -131,6 +131,15 @@ def test_task_topology_puts_friends_together_and_strangers_apart() -> None:
     assert len(outcome.placed) == 4
 
 
+def test_task_topology_knows_roles_apart_that_ask_for_the_same() -> None:
+    """The last one wants to be where the first is, although the second did not."""
+    wishes = {"topology_affinity": (("x", "z"),), "topology_anti_affinity": (("x", "y"),)}
+    trio = roles("t", {"x": 1, "y": 1, "z": 1}, topology_order=("x", "y", "z"), **wishes)
+    nodes = [node(name, cpu=8) for name in "abc"]
+    outcome = Cluster(nodes=nodes, jobs=[trio], conf=conf("task-topology")).run()
+    assert outcome.placed["t-z-0"] == outcome.placed["t-x-0"]
+
+
 def test_cooldown_protects_a_pod_that_has_just_started() -> None:
     low = job(
         "low", what=spec(ask=[whole()]), on=["a"], priority=1, pod_options={"started_s": 100.0, "cooldown_s": 60.0}
