@@ -26,7 +26,7 @@ class CountingServer:
         self.lost: set[str] = set()
         """Kinds of which somebody deletes all objects."""
         self.others: dict[tuple[str, str], Any] = {}
-        """What somebody else has made, by kind and name."""
+        """What is there of kinds that nobody watches, and what somebody else has made, by kind and name."""
         self._version = 1000
 
     def store(self, resource: Resource[Any], indexes: dict[str, Any] | None = None) -> Store[Any]:
@@ -39,7 +39,7 @@ class CountingServer:
         await asyncio.sleep(0)
         self.requests[f"create {resource.plural}"] += 1
         plain = msgspec.to_builtins(body)
-        if (resource.plural, plain["metadata"]["name"]) in self.others:
+        if (resource.plural, plain["metadata"]["name"]) in self.others and resource.plural not in self.lost:
             raise ConflictError(409, "AlreadyExists", "there is one")
         version = self._next()
         plain["metadata"] |= {"uid": f"uid-{version}", "resourceVersion": version}
@@ -48,6 +48,8 @@ class CountingServer:
     async def get(self, resource: Resource[Any], name: str, namespace: str) -> Any:
         """What is there, shown already or not."""
         self.requests[f"get {resource.plural}"] += 1
+        if resource.plural in self.lost:
+            raise NotFoundError(404, "NotFound", f"{name} not found")
         if (resource.plural, name) in self.others:
             return self.others[resource.plural, name]
         key = Key(f"{namespace}/{name}")
@@ -111,11 +113,13 @@ class CountingServer:
         """The watches catch up."""
         unseen, self.unseen = self.unseen, []
         for plural, item in unseen:
-            if plural in self.stores:
-                self.stores[plural].put(item)
+            self.stores[plural].put(item)
 
     def _answer(self, resource: Resource[Any], item: Any) -> Any:
-        self.unseen.append((resource.plural, item))
+        if resource.plural in self.stores:
+            self.unseen.append((resource.plural, item))
+        else:
+            self.others[resource.plural, item.metadata.name] = item
         return item
 
     def _next(self) -> str:

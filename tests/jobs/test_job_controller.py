@@ -100,7 +100,7 @@ async def test_a_job_that_somebody_changed_meanwhile_is_looked_at_again() -> Non
 
 
 async def test_the_hosts_of_a_scaled_job_are_changed_at_once_and_made_again_where_they_are_gone() -> None:
-    """Pods read them when they start, so no request is made in vain before the one that changes them."""
+    """Pods read them when they start, so nobody tries in vain to make them first."""
     stream = Stream(1)
     server = stream.server
 

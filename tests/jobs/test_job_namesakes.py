@@ -98,6 +98,29 @@ async def test_what_plugins_need_is_not_taken_from_others(
     assert stream.server.requests[f"delete {plural}"]
 
 
+@pytest.mark.parametrize("owners", [owner("a later one"), []])
+@pytest.mark.parametrize(
+    ("plural", "name"), [("services", "j0"), ("configmaps", "j0-svc"), ("networkpolicies", "j0"), ("secrets", "j0-ssh")]
+)
+async def test_what_others_made_by_the_names_of_a_running_job_is_neither_changed_nor_deleted_with_it(
+    plural: str, name: str, owners: list[dict[str, Any]]
+) -> None:
+    """Somebody deleted the job's own; it was recorded as made all the same."""
+    stream = Stream(1)
+    await stream.scale(1, min_available=1, plugins={"svc": (), "ssh": ()})
+    await stream.run_all()
+    theirs = stream.server.others[plural, name] = a_thing_of(name, owners)
+    if plural == "configmaps":
+        with pytest.raises(BatonError, match=f'{plural} "{name}"'):
+            await stream.scale(2, min_available=1)
+        stream.change(1, min_available=1)
+    stream.move_pods("Succeeded")
+    await stream.settle()
+    assert stream.phases() == {"Completed"}
+    assert stream.server.others == {(plural, name): theirs}
+    assert stream.server.requests[f"change {plural}"] == 0
+
+
 async def test_what_plugins_need_and_the_job_has_already_is_used() -> None:
     """The program died after it was made, and before that was recorded."""
     stream = Stream(1)

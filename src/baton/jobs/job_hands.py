@@ -24,6 +24,7 @@ from baton.jobs.queue_credit import QueueCredits
 from baton.kube.client import JSON_PATCH, Client, Resource
 from baton.kube.core import CLAIMS, PODS, Pod
 from baton.kube.errors import ConflictError, NotFoundError
+from baton.kube.objects import Metadata
 from baton.kube.store import Key
 from baton.kube.volcano import BATCH, JOB_KIND, JOBS, POD_GROUPS, Job, JobStatus, PodGroup, PodGroupSpec
 from baton.kube.volcano_names import OUT_OF_SYNC
@@ -88,9 +89,7 @@ class JobHands:
             self._pods.wrote(await self._do(self._client.patch(PODS, pod.metadata.name, body, pod.metadata.namespace)))
 
     async def _delete_pod(self, pod: Pod) -> None:
-        await self._delete(
-            PODS, pod.metadata.name, pod.metadata.namespace, {"preconditions": {"uid": pod.metadata.uid}}
-        )
+        await self._delete(PODS, pod.metadata)
         self._pods.deleted(pod)
 
     async def create_pods(self, job: Job, plugins: Sequence[Plugin], slots: Sequence[Slot]) -> bool:
@@ -142,8 +141,7 @@ class JobHands:
 
     async def remove_group(self, group: PodGroup) -> None:
         if not self._groups.is_deleted(group):
-            metadata = group.metadata
-            await self._delete(POD_GROUPS, metadata.name, metadata.namespace, {"preconditions": {"uid": metadata.uid}})
+            await self._delete(POD_GROUPS, group.metadata)
             self._groups.deleted(group)
 
     async def keep_belongings(self, job: Job, plugins: Sequence[Plugin]) -> tuple[Job, dict[str, str]]:
@@ -174,33 +172,40 @@ class JobHands:
     async def remove_belongings(self, job: Job, plugins: Sequence[Plugin]) -> dict[str, str]:
         """Remove what plugins made; returns the records that remain."""
         records = job.status.controlled_resources
-        namespace = job.metadata.namespace
         made = [plugin for plugin in plugins if f"plugin-{plugin.name}" in records]
-        await self._all(
-            [self._delete(thing.resource, thing.name, namespace) for p in made for thing in p.belongings(job)]
-        )
+        await self._all([self._remove(job, thing) for plugin in made for thing in plugin.belongings(job)])
         return {name: value for name, value in records.items() if not name.startswith("plugin-")}
 
     async def _keep(self, job: Job, thing: Belonging, *, there: bool) -> None:
-        """Make an object or renew it; one that was `there` is changed at once, and made again if somebody took it.
+        """Make an object or renew it; one that was `there` is changed, and made again if somebody took it.
 
         That of an earlier job by this name will be collected with it, and somebody else's is not ours to change, nor
         to delete when the job ends: the job waits until the name is free.
         """
         content = await asyncio.to_thread(thing.make)
-        namespace = job.metadata.namespace
         if there:
             with contextlib.suppress(NotFoundError):
-                await self._do(self._client.patch(thing.resource, thing.name, content, namespace))
+                await self._renew(job, thing, content)
                 return
         body = {"metadata": owned_metadata(job, thing.name), **content}
-        if await self._create(thing.resource, body, namespace) is not None:
-            return
-        other = await self._do(self._client.get(thing.resource, thing.name, namespace))
-        if not is_of(other.metadata, job):
-            raise NameTakenError(thing.resource.plural, other.metadata, job)
+        if await self._create(thing.resource, body, job.metadata.namespace) is None:
+            await self._renew(job, thing, content)
+
+    async def _renew(self, job: Job, thing: Belonging, content: dict[str, Any]) -> None:
+        namespace = job.metadata.namespace
+        found = await self._do(self._client.get(thing.resource, thing.name, namespace))
+        if not is_of(found.metadata, job):
+            raise NameTakenError(thing.resource.plural, found.metadata, job)
         if thing.renewed:
-            await self._do(self._client.patch(thing.resource, thing.name, content, namespace))
+            change = {"metadata": {"uid": found.metadata.uid}, **content}
+            await self._do(self._client.patch(thing.resource, thing.name, change, namespace))
+
+    async def _remove(self, job: Job, thing: Belonging) -> None:
+        """Remove an object if it is the job's: what was made may be gone, and the name another's."""
+        with contextlib.suppress(NotFoundError):
+            found = await self._do(self._client.get(thing.resource, thing.name, job.metadata.namespace))
+            if is_of(found.metadata, job):
+                await self._delete(thing.resource, found.metadata)
 
     async def keep_claims(self, job: Job) -> tuple[Job, dict[str, str]]:
         """See to the job's volumes: make claims, write the names of new ones into the job; returns it and records."""
@@ -243,11 +248,10 @@ class JobHands:
         self._jobs.wrote(patched)
         return patched
 
-    async def _delete(
-        self, resource: Resource[Any], name: str, namespace: str, options: dict[str, Any] | None = None
-    ) -> None:
+    async def _delete(self, resource: Resource[Any], metadata: Metadata) -> None:
+        only = {"preconditions": {"uid": metadata.uid}}
         with contextlib.suppress(NotFoundError, ConflictError):  # gone already, or it is another object by now
-            await self._do(self._client.delete(resource, name, namespace, options=options))
+            await self._do(self._client.delete(resource, metadata.name, metadata.namespace, options=only))
 
     async def _create(self, resource: Resource[K], body: dict[str, Any], namespace: str) -> K | None:
         """Make an object; None when there is one by that name. If it is ours the watch will show it, if it is a
