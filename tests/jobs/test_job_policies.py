@@ -1,11 +1,12 @@
 """Policies: what happened, whose policy answers, and what then becomes of which pods."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 import pytest
 
-from baton.jobs.job_policies import happenings
+from baton.jobs.job_policies import PodView, happenings
 from baton.kube.volcano_names import JobPhase
 from tests.jobs.job_worlds import NOW_S, a_group, a_job, a_pod, on, phase_after, pods_in, step
 
@@ -243,3 +244,58 @@ def test_a_pod_that_was_marked_and_not_deleted_is_deleted_by_whoever_comes_next(
     plan = step(job, [*RUNNING[:2], a_pod(2, "Failed", marked=True)])
     assert [pod.index for pod in plan.delete] == [2]
     assert phase_after(plan) == P.RESTARTING
+
+
+def names(pods: Iterable[PodView]) -> list[str]:
+    return [pod.name for pod in pods]
+
+
+WORKERS = [f"train-worker-{index}" for index in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("event", "action", "world", "restarted"),
+    [
+        ("PodFailed", "RestartTask", {"pods": PART_PODS}, WORKERS),
+        ("PodFailed", "RestartPartition", {"pods": PART_PODS}, WORKERS[2:]),
+        ("PodEvicted", "RestartTask", {"pods": PART_PODS[:4], "gone": [("worker", "train-worker-3")]}, WORKERS[:3]),
+        (
+            "PodEvicted",
+            "RestartPartition",
+            {"pods": PART_PODS[:4], "gone": [("worker", "train-worker-3")]},
+            WORKERS[2:3],
+        ),
+        ("TaskFailed", "RestartTask", {"pods": [a_pod(0), a_pod(1, restarts=3)]}, WORKERS[:2]),
+        ("TaskCompleted", "RestartTask", {"pods": pods_in(*["Succeeded"] * 4)}, WORKERS),
+    ],
+)
+def test_a_targeted_restart_that_was_stored_is_carried_out_by_whoever_comes_next(
+    event: str, action: str, world: dict[str, Any], restarted: list[str]
+) -> None:
+    """The controller died between the marks: what it reacted to is marked, or gone, and nothing else is."""
+    job = a_job("Running", tasks=PARTS, policies=[on(event, action)])
+    plan = step(job, **world)
+    assert names(plan.delete) == restarted
+    job = msgspec.structs.replace(job, status=plan.status)
+    pods = {pod.name: pod for pod in world["pods"]}
+    for name in reversed(restarted):
+        pods[name] = msgspec.structs.replace(pods[name], marked=True)
+        again = step(job, list(pods.values()))
+        assert (phase_after(again), again.status.retry_count) == (P.RESTARTING, 1)
+        assert names(again.delete) == restarted
+        assert again.mark == {name for name in restarted if not pods[name].marked}
+    left = [pod for pod in world["pods"] if pod.name not in restarted]
+    assert phase_after(step(job, left)) == P.PENDING
+
+
+def test_two_tasks_that_restart_at_once_are_both_restarted_by_whoever_comes_next() -> None:
+    tasks: list[dict[str, Any]] = [{"name": name, "replicas": 2, "template": {}} for name in ("ps", "worker")]
+    job = a_job("Running", tasks=tasks, policies=[on("PodFailed", "RestartTask")])
+    pods = [*pods_in("Running", "Failed", task="ps"), *pods_in("Running", "Failed")]
+    for failed in (1, 3):
+        job = msgspec.structs.replace(job, status=step(job, pods).status)
+        pods[failed] = msgspec.structs.replace(pods[failed], marked=True)
+    plan = step(job, pods)
+    assert names(plan.delete) == names(pods)
+    assert plan.mark == {"train-ps-0", "train-worker-0"}
+    assert plan.status.retry_count == 1

@@ -11,9 +11,11 @@ retains them. A process that died in between is followed by one that reads the s
 and Completing only when no pod is alive, so that the next life never counts a pod of the last one.
 
 `status.state.reason` names the action that led to the phase. It is read back: a resumed job keeps its finished pods, a
-restarted one does not.
+restarted one does not. So is `status.state.message` while a part of the job restarts: it names the pod or the task
+whose restart was begun, because what caused that may be gone, or marked, before the last pod of the part is.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
@@ -47,6 +49,9 @@ _AFTER = {
 }
 _TARGETED = frozenset({BusAction.RESTART_TASK, BusAction.RESTART_POD, BusAction.RESTART_PARTITION})
 _ACTIONS = frozenset({*_ENDINGS, *_TARGETED, BusAction.RESTART_JOB, BusAction.RESUME_JOB})
+_CAUSE = re.compile(r"\w+ of (pod|task) (\S+)")
+_AND = "; "
+"""Between the causes of several restarts that are under way at once."""
 _OPEN_GROUP = frozenset({PodGroupPhase.INQUEUE, PodGroupPhase.RUNNING, PodGroupPhase.UNKNOWN, PodGroupPhase.COMPLETED})
 
 
@@ -193,12 +198,19 @@ def _restart_some(
     world: World, phase: JobPhase, reaction: Reaction, message: str, said: tuple[Said, ...]
 ) -> Plan | None:
     """Delete the pods that a targeted restart means; a job that restarts already only does the deleting."""
-    targets = _targets(world, reaction)
-    status = world.job.status
-    if not targets and (phase == JobPhase.RESTARTING or not reaction.cause.task):
-        return None
+    cause, status = reaction.cause, world.job.status
+    targets = _targets(world, reaction.action, cause.task, cause.pod)
     if phase == JobPhase.RESTARTING:
+        begun = {pod.name: pod for pod in _begun(world)}
+        if all(pod.name in begun for pod in targets):
+            return None
+        targets = list({**begun, **{pod.name: pod for pod in targets}}.values())
         said = ()
+        if reaction.action != BusAction.RESTART_POD and status.state.reason in _TARGETED:
+            words = _AND.join((status.state.message, f"{reaction.action}: {message}"))
+            status = msgspec.structs.replace(status, state=msgspec.structs.replace(status.state, message=words))
+    elif not (targets or cause.task):
+        return None
     else:
         entered = _entered(status, JobPhase.RESTARTING, world.now_s, reaction.action, message)
         status = msgspec.structs.replace(entered, retry_count=status.retry_count + 1)
@@ -206,20 +218,35 @@ def _restart_some(
     return msgspec.structs.replace(plan, group=GroupWish.PRESENT, belongings=True)
 
 
-def _targets(world: World, reaction: Reaction) -> list[PodView]:
+def _targets(world: World, action: str, task_name: str, pod_name: str) -> list[PodView]:
     """The pods of this version that the action takes: of the task, of the partition, or the one."""
-    cause, version = reaction.cause, world.job.status.version
-    mine = [pod for pod in world.pods if pod.task == cause.task and pod.version == version and not pod.marked]
-    if reaction.action == BusAction.RESTART_POD:
-        return [pod for pod in mine if pod.name == cause.pod]
-    if reaction.action == BusAction.RESTART_PARTITION:
-        task = next((task for task in world.job.spec.tasks if task.name == cause.task), None)
+    version = world.job.status.version
+    mine = [pod for pod in world.pods if pod.task == task_name and pod.version == version and not pod.marked]
+    if action == BusAction.RESTART_POD:
+        return [pod for pod in mine if pod.name == pod_name]
+    if action == BusAction.RESTART_PARTITION:
+        task = next((task for task in world.job.spec.tasks if task.name == task_name), None)
         policy = task.partition_policy if task is not None else None
         if policy is None or policy.partition_size <= 0:
             return []
-        index = next((pod.index for pod in mine if pod.name == cause.pod), index_in_name(cause.pod))
+        index = next((pod.index for pod in mine if pod.name == pod_name), index_in_name(pod_name))
         return [pod for pod in mine if pod.index // policy.partition_size == index // policy.partition_size]
     return mine
+
+
+def _begun(world: World) -> list[PodView]:
+    """The pods that targeted restarts have yet to take, read off the status: none is made anew before they are gone."""
+    job, state = world.job, world.job.status.state
+    found: dict[str, PodView] = {}
+    if phase_of(job) == JobPhase.RESTARTING and state.reason in _TARGETED:
+        for words in state.message.split(_AND):
+            action, colon, because = words.rpartition(": ")
+            if cause := _CAUSE.match(because):
+                kind, name = cause.groups()
+                task = name if kind == "task" else name.removeprefix(f"{job.metadata.name}-").rpartition("-")[0]
+                targets = _targets(world, action if colon else state.reason, task, name)
+                found |= {pod.name: pod for pod in targets}
+    return list(found.values())
 
 
 def index_in_name(pod: str) -> int:
@@ -280,7 +307,8 @@ def _tended(world: World, status: JobStatus) -> Plan:
     """The plan without an action: make what is missing, remove what is too much, count, move on."""
     job = msgspec.structs.replace(world.job, status=status)
     phase = phase_of(job)
-    doomed = doomed_pods(job, world.pods, ())
+    targets = _begun(world)
+    doomed = doomed_pods(job, world.pods, targets)
     delete = tuple(pod for pod in world.pods if pod.name in doomed and not pod.terminating)
     tally = counted(job, world.pods, doomed)
     create: tuple[Slot, ...] = ()
@@ -290,6 +318,7 @@ def _tended(world: World, status: JobStatus) -> Plan:
     return Plan(
         status=moved,
         delete=delete,
+        mark=frozenset(pod.name for pod in targets),
         create=create,
         group=_group_wish(job, world.group),
         belongings=_belongings(phase),
