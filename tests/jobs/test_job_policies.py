@@ -299,3 +299,13 @@ def test_two_tasks_that_restart_at_once_are_both_restarted_by_whoever_comes_next
     assert names(plan.delete) == names(pods)
     assert plan.mark == {"train-ps-0", "train-worker-0"}
     assert plan.status.retry_count == 1
+
+
+def test_a_job_restarts_as_a_whole_although_a_part_of_it_restarts_already() -> None:
+    policies = [on("PodFailed", "RestartTask"), on("PodEvicted", "RestartJob")]
+    job = a_job("Running", tasks=PARTS, policies=policies)
+    job = msgspec.structs.replace(job, status=step(job, PART_PODS).status)
+    marked = [msgspec.structs.replace(pod, marked=True) for pod in PART_PODS[1:]]
+    plan = step(job, marked, gone=[("ps", "train-ps-0")])
+    assert (phase_after(plan), plan.status.state.reason, plan.status.version) == (P.RESTARTING, "RestartJob", 1)
+    assert names(plan.delete) == WORKERS

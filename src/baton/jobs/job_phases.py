@@ -186,7 +186,8 @@ def _act(world: World, phase: JobPhase, reaction: Reaction) -> Plan | None:
     if phase not in ACTIVE:
         return None
     if action == BusAction.RESTART_JOB:
-        if phase == JobPhase.RESTARTING:
+        partly = status.state.reason in _TARGETED and status.retry_count < world.job.spec.max_retry
+        if phase == JobPhase.RESTARTING and not partly:
             return None
         restarted = _next_life(status, JobPhase.RESTARTING, world.now_s, action, message)
         restarted = msgspec.structs.replace(restarted, retry_count=status.retry_count + 1)
