@@ -309,3 +309,15 @@ def test_a_job_restarts_as_a_whole_although_a_part_of_it_restarts_already() -> N
     plan = step(job, marked, gone=[("ps", "train-ps-0")])
     assert (phase_after(plan), plan.status.state.reason, plan.status.version) == (P.RESTARTING, "RestartJob", 1)
     assert names(plan.delete) == WORKERS
+
+
+@pytest.mark.parametrize("action", ["RestartPod", "RestartPartition", "RestartTask"])
+def test_on_the_last_retry_a_targeted_restart_keeps_what_is_finished(action: str) -> None:
+    job = a_job("Running", tasks=PARTS, policies=[on("PodFailed", action)], status={"retryCount": 2})
+    plan = step(job, PART_PODS)
+    assert "train-worker-3" not in names(plan.delete)
+    job = msgspec.structs.replace(job, status=plan.status)
+    ended = step(job, PART_PODS)
+    assert phase_after(ended) == P.FAILED
+    job = msgspec.structs.replace(job, status=ended.status)
+    assert names(step(job, PART_PODS).delete) == ["train-ps-0", *WORKERS[:3]]

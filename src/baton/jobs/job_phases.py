@@ -202,6 +202,8 @@ def _restart_some(
     cause, status = reaction.cause, world.job.status
     targets = _targets(world, reaction.action, cause.task, cause.pod)
     if phase == JobPhase.RESTARTING:
+        if status.retry_count >= world.job.spec.max_retry:
+            return None
         begun = {pod.name: pod for pod in _begun(world)}
         if all(pod.name in begun for pod in targets):
             return None
@@ -215,6 +217,8 @@ def _restart_some(
     else:
         entered = _entered(status, JobPhase.RESTARTING, world.now_s, reaction.action, message)
         status = msgspec.structs.replace(entered, retry_count=status.retry_count + 1)
+        if status.retry_count >= world.job.spec.max_retry:
+            targets = []  # the job has failed: what is finished stays, to be read
     plan = _closing(world, status, said, reaction, targets)
     return msgspec.structs.replace(plan, group=GroupWish.PRESENT, belongings=True)
 
@@ -239,7 +243,8 @@ def _begun(world: World) -> list[PodView]:
     """The pods that targeted restarts have yet to take, read off the status: none is made anew before they are gone."""
     job, state = world.job, world.job.status.state
     found: dict[str, PodView] = {}
-    if phase_of(job) == JobPhase.RESTARTING and state.reason in _TARGETED:
+    retried = job.status.retry_count < job.spec.max_retry
+    if phase_of(job) == JobPhase.RESTARTING and state.reason in _TARGETED and retried:
         for words in state.message.split(_AND):
             action, colon, because = words.rpartition(": ")
             if cause := _CAUSE.match(because):
