@@ -24,7 +24,7 @@ from baton.jobs.controller import Surroundings, Wake
 from baton.jobs.echoes import Echoes
 from baton.jobs.job_census import phase_of
 from baton.jobs.job_hands import ClaimMissingError, JobHands
-from baton.jobs.job_memory import Memory, is_of, job_keys_of, lost_while_away, target_keys
+from baton.jobs.job_memory import REFUSED, Memory, is_of, job_keys_of, lost_while_away, target_keys
 from baton.jobs.job_phases import GroupWish, Order, Plan, World, decide, group_is_open
 from baton.jobs.job_plugins import Plugin, plugins_of
 from baton.jobs.job_pods import group_name, view
@@ -33,7 +33,7 @@ from baton.jobs.queue_credit import QueueCredits
 from baton.jobs.said import record
 from baton.jobs.times import seconds
 from baton.kube.core import PODS, PRIORITY_CLASSES, Pod, PriorityClass
-from baton.kube.errors import ConflictError, ForbiddenError, NotFoundError, UnreachableError
+from baton.kube.errors import ConflictError, ForbiddenError, NotFoundError, ThrottledError, UnreachableError
 from baton.kube.informers import Scope
 from baton.kube.store import Delta, Key, Store, key_of, version_of
 from baton.kube.volcano import (
@@ -210,11 +210,12 @@ class JobController:
         status, missing, created = plan.status, False, False
         try:
             job, status = await self._furnish(job, plan)
-            created = await self._tend(msgspec.structs.replace(world, job=job, group=group), plan)
+            created = await self._tend(msgspec.structs.replace(world, job=job, group=group), plan, memory)
         except ClaimMissingError:
             missing = True
         finally:
             # Whatever was refused: the phase and the counts are true.
+            status = _with_refusal(status, memory)
             again_s = await self._record(job, status, memory, asked=world.order is not None)
         self._tell_why_pending(job, group, memory)
         return _soonest(
@@ -223,6 +224,7 @@ class JobController:
             0.0 if command is not None and begun else None,
             COALESCE_S if created and job.status.state.phase else None,
             _CLAIM_AGAIN_S if missing else None,
+            max(COALESCE_S, memory.refusal.left_s) if memory.refusal is not None else None,
         )
 
     async def _intend(self, job: Job, plan: Plan, memory: Memory) -> Job:
@@ -230,6 +232,7 @@ class JobController:
         job = await self._store(job, plan.status, memory)
         record(self._recorder, job.metadata.reference(JOB_KIND, BATCH), plan.sayings)
         memory.forget_causes()
+        memory.hurry()
         return job
 
     async def _furnish(self, job: Job, plan: Plan) -> tuple[Job, JobStatus]:
@@ -247,7 +250,7 @@ class JobController:
             return job, msgspec.structs.replace(status, controlled_resources=records)
         return job, status
 
-    async def _tend(self, world: World, plan: Plan) -> bool:
+    async def _tend(self, world: World, plan: Plan, memory: Memory) -> bool:
         """PodGroup and pods; returns whether pods were made, which the status has to count."""
         job, group, create = world.job, world.group, plan.create
         if plan.group is GroupWish.PRESENT:
@@ -260,12 +263,26 @@ class JobController:
         elif plan.group is GroupWish.ABSENT and group is not None:
             await self._hands.remove_group(group)
         if not create:
+            memory.refusal = None
+            return False
+        wary = memory.refusal is not None
+        if memory.refusal is not None and memory.refusal.left_s > 0:
             return False
         # A pod carries the version and the retries of the status that asked for it.
         asking = msgspec.structs.replace(job, status=plan.status)
         plugins: list[Plugin] = plugins_of(job.spec)
-        with self._blaming(job, "FailedCreate"):
-            made = await self._hands.create_pods(asking, plugins, create)
+        try:
+            with self._blaming(job, REFUSED):
+                made = await self._hands.create_pods(asking, plugins, create, wary=wary)
+        except (ConflictError, ThrottledError, UnreachableError):
+            raise
+        except BatonError as error:
+            if isinstance(error, ForbiddenError) and error.namespace_ends:
+                raise
+            memory.refused(error)
+            _LOG.warning("pods refused", job=str(key_of(job)), error=str(error))
+            return True  # some may have been made
+        memory.refusal = None
         began_s = seconds(job.metadata.creation_timestamp)
         if made and began_s is not None:
             self._latency.observe(max(0.0, self._now().timestamp() - began_s) * 1000)
@@ -378,7 +395,9 @@ class JobController:
             memory = self._memories[key] = Memory(job.metadata.uid, shape)
             for pod in lost_while_away(job, [view(pod) for pod in pods]):
                 memory.gone[pod.name] = pod
-        memory.updated = memory.updated or memory.shape != shape
+        if memory.shape != shape:
+            memory.updated = True
+            memory.hurry()
         memory.shape = shape
         return memory
 
@@ -444,6 +463,16 @@ def _order(command: Command, job: Job) -> Order | None:
     if meant not in ("", job.metadata.uid):
         return None
     return Order(command.action, command.metadata.name, command.metadata.uid)
+
+
+def _with_refusal(status: JobStatus, memory: Memory) -> JobStatus:
+    """The status with the reason why pods are refused, for as long as they are and the job waits for them."""
+    state = status.state
+    if memory.refusal is not None and state.phase in (JobPhase.PENDING, JobPhase.RUNNING):
+        state = msgspec.structs.replace(state, reason=REFUSED, message=memory.refusal.words)
+    elif state.reason == REFUSED:
+        state = msgspec.structs.replace(state, reason="", message="")
+    return msgspec.structs.replace(status, state=state)
 
 
 def _is_news(old: Pod, new: Pod) -> bool:

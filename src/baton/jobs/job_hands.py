@@ -92,16 +92,29 @@ class JobHands:
         await self._delete(PODS, pod.metadata)
         self._pods.deleted(pod)
 
-    async def create_pods(self, job: Job, plugins: Sequence[Plugin], slots: Sequence[Slot]) -> bool:
+    async def create_pods(
+        self, job: Job, plugins: Sequence[Plugin], slots: Sequence[Slot], *, wary: bool = False
+    ) -> bool:
         """Make pods; the first refusal is raised when all have been tried. Returns whether any was tried: a name that
-        a pod of an earlier job still has is not, because the watch will show the end of that."""
+        a pod of an earlier job still has is not, because the watch will show the end of that.
+
+        Who is `wary`, because pods were refused before, tries one of each task and the others only if that is taken.
+        """
         there = [(slot, self._pods.get(Key(f"{job.metadata.namespace}/{_name(job, slot)}"))) for slot in slots]
         free = [slot for slot, other in there if other is None]
-        await self._all([self._create_pod(job, plugins, slot) for slot in free])
+        if wary:
+            tasks = [[slot for slot in free if slot.task.name == task.name] for task in job.spec.tasks]
+            await self._all([self._create_warily(job, plugins, some) for some in tasks if some])
+        else:
+            await self._all([self._create_pod(job, plugins, slot) for slot in free])
         for _, other in there:
             if other is not None and not (is_of(other.metadata, job) or is_of_earlier(other.metadata, job)):
                 raise NameTakenError(PODS.plural, other.metadata, job)
         return bool(free)
+
+    async def _create_warily(self, job: Job, plugins: Sequence[Plugin], slots: Sequence[Slot]) -> None:
+        await self._create_pod(job, plugins, slots[0])
+        await self._all([self._create_pod(job, plugins, slot) for slot in slots[1:]])
 
     async def _create_pod(self, job: Job, plugins: Sequence[Plugin], slot: Slot) -> None:
         body = pod_body(job, slot.task, slot.index)

@@ -1,5 +1,6 @@
 """What the job controller remembers beside the API server, and whose job an object belongs to."""
 
+import time
 from collections.abc import Iterable
 
 import msgspec
@@ -9,9 +10,28 @@ from baton.jobs.job_census import phase_of
 from baton.jobs.job_pods import pod_name
 from baton.jobs.job_policies import PodView
 from baton.kube.core import Pod
+from baton.kube.errors import ApiError, InvalidError
 from baton.kube.objects import Metadata
+from baton.kube.queue import doubled
 from baton.kube.volcano import BATCH, JOB_KIND, Command, Job, PodGroup
 from baton.kube.volcano_names import JobPhase
+
+REFUSED = "FailedCreate"
+"""The reason in events and in the status of a job whose pods the API server does not take."""
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 60.0
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Pods were not taken; they are not tried again before the pause is over, whatever wakes the job."""
+
+    words: str
+    times: int
+    until_s: float
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self.until_s - time.monotonic())
 
 
 class Memory(msgspec.Struct):
@@ -29,12 +49,30 @@ class Memory(msgspec.Struct):
     said: str = ""
     done: set[str] = set()
     """Commands that were carried out, by uid."""
+    refusal: Refusal | None = None
+
+    def refused(self, error: BatonError) -> None:
+        times = self.refusal.times + 1 if self.refusal is not None else 1
+        pause_s = doubled(_FIRST_PAUSE_S, times - 1, _LONGEST_PAUSE_S)
+        self.refusal = Refusal(_refusal_words(error), times, time.monotonic() + pause_s)
+
+    def hurry(self) -> None:
+        """What was refused may be taken now: try it at once."""
+        if self.refusal is not None:
+            self.refusal = msgspec.structs.replace(self.refusal, until_s=0.0)
 
     def forget_causes(self) -> None:
         """Policies have answered to all that happened, or have nothing to say to it."""
         self.updated = False
         self.gone.clear()
         self.seen_s.clear()
+
+
+def _refusal_words(error: BatonError) -> str:
+    said = error.message if isinstance(error, ApiError) else str(error)
+    if isinstance(error, InvalidError):
+        return f"pods can never be made from this template: {said}; delete the job, mend that and submit the job anew"
+    return f"pods are refused and tried again: {said}"
 
 
 def job_keys_of(item: Pod | PodGroup) -> Iterable[str]:
