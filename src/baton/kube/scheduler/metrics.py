@@ -65,6 +65,7 @@ class Metrics:
             registry=self.registry,
         )
         self._seen: dict[PodKey, float] = {}
+        """Since when pods wait, as far as this term knows."""
         self._recent: deque[float] = deque(maxlen=100_000)
         self.registry.register(_Rates(self))
 
@@ -90,6 +91,10 @@ class Metrics:
 
     def gone(self, key: PodKey) -> None:
         self._seen.pop(key, None)
+
+    def end_term(self) -> None:
+        """Others bind from now on, and nobody tells us when pods are gone."""
+        self._seen.clear()
 
     def bind_retry(self) -> None:
         self._retries.inc()

@@ -124,6 +124,7 @@ class Program:
             await scheduler.run()
         finally:
             self.scheduler = None
+            self._metrics.end_term()
             heap.thaw()
 
     def _reconfigure(self, configuration: Configuration) -> None:
