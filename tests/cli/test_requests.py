@@ -8,7 +8,7 @@ import pytest
 from baton.cli import reasons
 from baton.cli.requests import Cluster, MissingObjectError, UnknownKindError
 from baton.errors import BatonError
-from baton.kube.errors import NotFoundError, UnreachableError
+from baton.kube.errors import GoneError, NotFoundError, UnreachableError
 from baton.kube.kubeconfig import Access
 from baton.kube.volcano import JOBS
 
@@ -56,3 +56,16 @@ def test_a_page_of_a_proxy_is_no_answer(cluster: Cluster, monkeypatch: pytest.Mo
     for ask in (lambda: cluster.get(JOBS, "train", "team"), lambda: cluster.list(JOBS), lambda: cluster.table(JOBS)):
         with pytest.raises(UnreachableError, match=r"does not answer: what came is no (object|table): "):
             ask()
+
+
+@pytest.mark.parametrize("cluster", [ABSENT], indirect=True)
+def test_a_list_whose_next_page_is_forgotten_begins_anew(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def pages(*_: Any, parameters: dict[str, str], **__: Any) -> bytes:
+        if parameters.get("continue"):
+            raise GoneError(410, "Expired", "too old")
+        if parameters["limit"] == "0":
+            return b'{"items": [{"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}]}'
+        return b'{"metadata": {"continue": "next"}, "items": [{"metadata": {"name": "a"}}]}'
+
+    monkeypatch.setattr(cluster.client, "request", pages)
+    assert [job["metadata"]["name"] for job in cluster.list(JOBS)] == ["a", "b"]

@@ -58,3 +58,26 @@ async def test_who_acts_as_another_says_so_in_every_request() -> None:
         await client.get(CONFIG_MAPS, "m", "n")
         await other.create(CONFIG_MAPS, {}, "n")
     assert seen == [(["bob"], ["dev", "ml"])] * 2
+
+
+async def test_a_list_whose_next_page_the_server_has_forgotten_begins_anew() -> None:
+    """Without pages: what is listed again page by page may be forgotten again."""
+    asked: list[str] = []
+
+    async def pages(request: web.Request) -> web.StreamResponse:
+        asked.append(request.query["limit"])
+        if "continue" in request.query:
+            return web.json_response({"code": 410, "reason": "Expired", "message": "too old"}, status=410)
+        whole = request.query["limit"] == "0"
+        names = ("a", "b") if whole else ("a",)
+        return web.json_response(
+            {
+                "metadata": {"resourceVersion": "7", "continue": "" if whole else "next"},
+                "items": [{"metadata": {"name": name}} for name in names],
+            }
+        )
+
+    async with answering(pages) as server, Client(Access("x", server)) as client:
+        found = await client.list_all(CONFIG_MAPS, "n", label_selector="app=x")
+    assert [item.metadata.name for item in found] == ["a", "b"]
+    assert asked == ["500", "500", "0"]

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from baton.errors import BatonError
-from baton.kube.client import MERGE_PATCH, Client, Resource
-from baton.kube.errors import NotFoundError
+from baton.kube.client import MERGE_PATCH, WHOLE, Client, Resource
+from baton.kube.errors import GoneError, NotFoundError
 from baton.kube.kubeconfig import Access
 
 Object = dict[str, Any]
@@ -74,12 +74,19 @@ class Cluster:
         return _readable(self._object("GET", resource, namespace, name))
 
     def list(self, resource: Resource[Any], namespace: str | None = None, **selectors: str) -> list[Object]:
-        """Every object, page by page, in the server's order (by namespace and name)."""
+        """Every object, page by page, in the server's order (by namespace and name); in one piece where the server
+        forgot in the midst of it what it was listing."""
         items: list[Object] = []
-        token = ""
+        limit, token = 500, ""
         while True:
-            query = {"limit": "500", "continue": token, **selectors}
-            page = self._object("GET", resource, namespace, parameters=query)
+            query = {"limit": str(limit), "continue": token, **selectors}
+            try:
+                page = self._object("GET", resource, namespace, parameters=query)
+            except GoneError:
+                if not token:
+                    raise
+                limit, token, items = WHOLE, "", []
+                continue
             items += map(_readable, page.get("items") or [])
             token = page.get("metadata", {}).get("continue", "")
             if not token:

@@ -18,7 +18,7 @@ from baton.errors import BatonError
 from baton.kube import errors
 from baton.kube.credentials import Credentials, in_cluster
 from baton.kube.decoding import Page, WatchEvent, decode_page, event_decoder
-from baton.kube.errors import SilentError, UnauthorizedError, UnreachableError
+from baton.kube.errors import GoneError, SilentError, UnauthorizedError, UnreachableError
 from baton.kube.kubeconfig import Access, load
 from baton.kube.rate import RateLimit
 from baton.kube.sockets import Sockets
@@ -30,6 +30,8 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
+WHOLE = 0
+"""The limit of a list that is not to come in pages."""
 _LINE_LIMIT = 16 * 1024 * 1024
 """Longest watch event that is accepted; etcd's default limit for one object is 1.5 MiB."""
 _READ_BUFFER = 1024 * 1024
@@ -143,13 +145,21 @@ class Client:
             return decode_page(body, resource.kind)
 
     async def list_all(self, resource: Resource[T], namespace: str | None = None, **selectors: str) -> list[T]:
-        """Every object, page by page."""
-        page = await self.list_page(resource, namespace, **selectors)  # type: ignore[arg-type]  # selectors are strings, by name
-        items = page.items
-        while page.continue_token:
-            page = await self.list_page(resource, namespace, continue_token=page.continue_token, **selectors)  # type: ignore[arg-type]  # selectors are strings, by name
+        """Every object, page by page; in one piece where the server forgot in the midst of it what it was listing."""
+        limit, token = 500, ""
+        items: list[T] = []
+        while True:
+            try:
+                page = await self.list_page(resource, namespace, limit=limit, continue_token=token, **selectors)
+            except GoneError:
+                if not token:
+                    raise
+                limit, token, items = WHOLE, "", []
+                continue
             items += page.items
-        return items
+            token = page.continue_token
+            if not token:
+                return items
 
     async def create(self, resource: Resource[T], body: Any, namespace: str | None = None) -> T:
         answer = await self.request("POST", resource.path(namespace), body=body)
