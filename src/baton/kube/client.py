@@ -2,7 +2,8 @@
 
 aiohttp carries the bytes and msgspec makes typed objects of them; nothing is built that nobody reads. Every request
 has a deadline, counts against an explicit rate (`qps`, `burst`), and ends in a result or in one of `baton.kube.errors`.
-Retrying is the caller's decision, with one exception: a 401 is tried once more when the credentials can be renewed.
+Retrying is the caller's decision, with one exception: a 401, or a certificate that one side does not take, is tried
+once more when there may be better credentials, or when the files of certificates have changed.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ import msgspec
 from baton import __version__
 from baton.errors import BatonError
 from baton.kube import errors
-from baton.kube.credentials import Credentials, in_cluster
+from baton.kube.credentials import Credentials, Tls, in_cluster
 from baton.kube.decoding import Page, WatchEvent, decode_page, event_decoder
 from baton.kube.errors import GoneError, SilentError, UnauthorizedError, UnreachableError
 from baton.kube.kubeconfig import Access, load
@@ -68,6 +69,10 @@ class _Request(NamedTuple):
     accept: str = ""
 
 
+class _DistrustError(UnreachableError):
+    """One of the two sides does not take the other's certificate."""
+
+
 class Client:
     """Typed requests to one API server. Use it as an async context manager, or call `close()`."""
 
@@ -89,8 +94,7 @@ class Client:
         self._connections = connections
         self._session: aiohttp.ClientSession | None = None
         self._sockets = Sockets()
-        self._pair: tuple[bytes, bytes] | None = None
-        """The client certificate and key of a plugin that the session was opened with."""
+        self._tls = Tls(access)
 
     @classmethod
     def from_environment(cls, **settings: Any) -> "Client":
@@ -298,12 +302,16 @@ class Client:
             raise UnreachableError(f"the API server {self.access.server} does not answer: {said}") from None
 
     async def _send(self, request: _Request) -> aiohttp.ClientResponse:
-        """The answer, its body not read yet; credentials that are refused are renewed once."""
+        """The answer, its body not read yet; credentials that are refused, and certificates, are renewed once."""
         credentials = await self._authorized()
         try:
             return await self._send_once(request, credentials)
         except UnauthorizedError:
-            if not self._credentials.refused(credentials):
+            renewable, renewed = self._credentials.refused(credentials), self._tls.refused()
+            if not (renewable or renewed):
+                raise
+        except _DistrustError:
+            if not self._tls.refused():
                 raise
         return await self._send_once(request, await self._authorized())
 
@@ -321,14 +329,15 @@ class Client:
             headers["Content-Type"] = request.content_type
         query = {key: value for key, value in request.parameters.items() if value}
         try:
-            session = await self._open()
-            response = await session.request(
+            context = self._tls.context(self._credentials.pair)
+            response = await self._open().request(
                 request.method,
                 self.access.server + request.path,
                 params=query,
                 data=request.data,
                 headers=headers,
                 timeout=request.timeout,
+                ssl=context if context is not None else True,
                 server_hostname=self.access.tls_server_name,
                 proxy=self.access.proxy_url,
             )
@@ -337,22 +346,14 @@ class Client:
             async with response:
                 said = await response.read()
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-            raise UnreachableError(_no_answer(self.access.server, error)) from None
+            kind = _DistrustError if isinstance(error, aiohttp.ClientSSLError) else UnreachableError
+            raise kind(_no_answer(self.access.server, error)) from None
         raise errors.from_answer(response.status, said, response.headers.get("Retry-After"))
 
-    async def _open(self) -> aiohttp.ClientSession:
-        """The session is opened by the first request, so that a client can be made outside of a running loop, and anew
-        when a plugin gave another client certificate: that is a matter of the connection, not of the request."""
-        pair = self._credentials.pair
-        if pair != self._pair:
-            await self.close()
+    def _open(self) -> aiohttp.ClientSession:
+        """The session is opened by the first request, so that a client can be made outside of a running loop."""
         if self._session is None:
-            self._pair = pair
-            certificate, key = pair or (self.access.client_certificate, self.access.client_key)
-            context = msgspec.structs.replace(self.access, client_certificate=certificate, client_key=key).ssl_context()
-            connector = aiohttp.TCPConnector(
-                limit=self._connections, ssl=context if context is not None else True, socket_factory=self._sockets.make
-            )
+            connector = aiohttp.TCPConnector(limit=self._connections, socket_factory=self._sockets.make)
             self._session = aiohttp.ClientSession(
                 connector=connector,
                 headers=[("User-Agent", self._agent), ("Accept", "application/json"), *self.access.impersonation],

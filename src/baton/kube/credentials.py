@@ -1,25 +1,32 @@
 """Who we are to the API server, request by request.
 
-A client certificate of the kubeconfig is part of the TLS context; here is what changes. Tokens come from four places:
-fixed in the kubeconfig; a file, read again as it is rotated (service accounts); an exec plugin, asked again when what
-it gave expires or is refused; or nowhere. A plugin may give a client certificate instead, or as well.
+Tokens come from four places: fixed in the kubeconfig; a file, read again as it is rotated (service accounts); an exec
+plugin, asked again when what it gave expires or is refused; or nowhere. A plugin may give a client certificate instead,
+or as well. A client certificate is a matter of the connection, and so is the authority that the server is held against:
+where they are files, new connections use what the files hold then, and those that are open go on.
 """
 
 import asyncio
 import datetime
 import os
+import ssl
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from baton.errors import UnavailableError
 from baton.kube.kubeconfig import Access, KubeconfigError
 
+_LOG = structlog.get_logger("baton.kube")
+
 _FILE_TTL_S = 60.0
 """How long a token read from a file is used: kubelet rotates it long before it expires."""
 
+_LOOK_S = 5.0
+"""How often files of certificates are looked at."""
 _EXPIRY_MARGIN_S = 30.0
 _EXEC_TIMEOUT_S = 60.0
 
@@ -84,6 +91,46 @@ class Credentials:
             until = _moment(status.expiration_timestamp, self._access.exec_command[0])
             left_s = (until - datetime.datetime.now(datetime.UTC)).total_seconds()
             self._good_until = time.monotonic() + max(1.0, left_s - _EXPIRY_MARGIN_S)
+
+
+class Tls:
+    """Gives the TLS context for the next connection; it is another object when something in it has changed."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._made_of: tuple[bytes | None, ...] | None = None
+        self._context: ssl.SSLContext | None = None
+        self._pair: tuple[bytes, bytes] | None = None
+        self._look_at = 0.0
+
+    def context(self, pair: tuple[bytes, bytes] | None) -> ssl.SSLContext | None:
+        """The context, with the client certificate and key that a plugin gave; None for a plain http server."""
+        if self._made_of is None or pair != self._pair or time.monotonic() >= self._look_at:
+            self._pair = pair
+            self._look()
+        return self._context
+
+    def refused(self) -> bool:
+        """Look at once; returns whether there is something new."""
+        before = self._context
+        self._look()
+        return self._context is not before
+
+    def _look(self) -> None:
+        """What cannot be used is half of a change, mostly: what there was before is used until it can."""
+        self._look_at = time.monotonic() + _LOOK_S
+        try:
+            access = self._access.read_again()
+            if self._pair is not None:
+                certificate, key = self._pair
+                access = msgspec.structs.replace(access, client_certificate=certificate, client_key=key)
+            made_of = (access.ca_data, access.client_certificate, access.client_key)
+            if made_of != self._made_of:
+                self._context, self._made_of = access.ssl_context(), made_of
+        except KubeconfigError as error:
+            if self._made_of is None:
+                raise
+            _LOG.warning("certificates that changed cannot be used yet", error=str(error))
 
 
 def _bearer(token: str | None) -> dict[str, str]:
@@ -156,5 +203,6 @@ def in_cluster(folder: Path = _SERVICE_ACCOUNT) -> Access | None:
         server=f"https://{address}:{port}",
         namespace=(folder / "namespace").read_text().strip() if (folder / "namespace").is_file() else "default",
         ca_data=(folder / "ca.crt").read_bytes(),
+        ca_file=folder / "ca.crt",
         token_file=folder / "token",
     )

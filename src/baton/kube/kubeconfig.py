@@ -47,6 +47,21 @@ class Access(msgspec.Struct, frozen=True):
     exec_install_hint: str = ""
     impersonation: tuple[tuple[str, str], ...] = ()
     """Headers by which a user who may acts as another."""
+    ca_file: Path | None = None
+    client_certificate_file: Path | None = None
+    client_key_file: Path | None = None
+    """Where the three were read, if they are files: then they may be exchanged while a program runs."""
+
+    def read_again(self) -> "Access":
+        """The same with what its files hold now."""
+        return msgspec.structs.replace(
+            self,
+            ca_data=_read_file(self.ca_file, "certificate-authority") if self.ca_file else self.ca_data,
+            client_certificate=_read_file(self.client_certificate_file, "client-certificate")
+            if self.client_certificate_file
+            else self.client_certificate,
+            client_key=_read_file(self.client_key_file, "client-key") if self.client_key_file else self.client_key,
+        )
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """TLS as this access asks for it; None for a plain http server."""
@@ -123,6 +138,9 @@ def load(paths: list[Path] | None = None, context: str | None = None) -> Access:
         exec_cluster=_cluster_info(cluster, ca_data) if exec_section.get("provideClusterInfo") else None,
         exec_install_hint=" ".join(str(exec_section.get("installHint") or "").split()),
         impersonation=_impersonation(user, str(spec.get("user"))),
+        ca_file=_file(home, cluster, "certificate-authority"),
+        client_certificate_file=_file(user_home, user, "client-certificate"),
+        client_key_file=_file(user_home, user, "client-key"),
     )
 
 
@@ -197,13 +215,20 @@ def _blob(home: Path, section: dict[str, Any], field: str) -> bytes | None:
             return base64.b64decode(str(data), validate=True)
         except ValueError:
             raise KubeconfigError(f"kubeconfig: {field}-data is not valid base64") from None
-    if section.get(field):
-        path = home / str(section[field])
-        try:
-            return path.read_bytes()
-        except OSError as error:
-            raise KubeconfigError(f"kubeconfig: {field} {path} cannot be read: {error.strerror}") from None
-    return None
+    path = _file(home, section, field)
+    return _read_file(path, field) if path is not None else None
+
+
+def _file(home: Path, section: dict[str, Any], field: str) -> Path | None:
+    """The file named by `FIELD`, where nothing inline goes before it."""
+    return home / str(section[field]) if section.get(field) and not section.get(f"{field}-data") else None
+
+
+def _read_file(path: Path, field: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise KubeconfigError(f"kubeconfig: {field} {path} cannot be read: {error.strerror}") from None
 
 
 def _cluster_info(cluster: dict[str, Any], ca_data: bytes | None) -> dict[str, Any]:
