@@ -150,3 +150,9 @@ def test_the_last_time_is_where_looking_forward_ends(
         at = schedule.following(at)
     assert schedule.latest(moment, until) == last
     assert schedule.count(moment, until, 50) == min(found, 50)
+
+
+@pytest.mark.parametrize("hours", ["2600000", "100000000000000", "9" * 400])
+def test_a_period_longer_than_anybody_waits_is_refused_with_a_sentence(hours: str) -> None:
+    with pytest.raises(CronError, match="longer than"):
+        parse(f"@every {hours}h")

@@ -236,3 +236,24 @@ def test_a_controller_that_looks_when_it_said_starts_every_time_on_time(looks: i
     world.look()
     expected = (world.now - at(0)) // datetime.timedelta(minutes=3)
     assert len(world.ever) == expected
+
+
+@pytest.mark.parametrize("deadline_s", [10**12, 2**63 - 1, -(2**63)])
+def test_a_deadline_that_no_calendar_holds_is_one_all_the_same(deadline_s: int) -> None:
+    decision = rules.decide(cron(starting_deadline_seconds=deadline_s), [], at(5, seconds=1))
+    assert decision.start == (at(5) if deadline_s > 0 else None)
+
+
+@pytest.mark.parametrize(
+    "said", ["0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59Z", "9999-12-31T23:59:59-01:00", "²"]
+)
+def test_a_time_that_no_calendar_holds_is_none_and_one_that_ends_it_is_waited_for(said: str) -> None:
+    """Somebody wrote it into a job's annotation, or into the status."""
+    odd = job(0)
+    metadata = msgspec.structs.replace(odd.metadata, annotations={CRONJOB_SCHEDULED: said})
+    for cron_job, jobs in (
+        (cron(), [msgspec.structs.replace(odd, metadata=metadata)]),
+        (msgspec.structs.replace(cron(), status=CronJobStatus(last_schedule_time=said)), []),
+    ):
+        decision = rules.decide(cron_job, jobs, at(5))
+        assert decision.start == (None if said == "9999-12-31T23:59:59Z" else at(5))

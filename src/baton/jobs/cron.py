@@ -35,6 +35,9 @@ _ALIASES = {
 _EVERY = "@every "
 _HORIZON = datetime.timedelta(days=5 * 366)
 """How far ahead a time is looked for: 29 February comes every four years, with one exception in a century."""
+_LAST_YEAR = 9800
+_LONGEST_EVERY_S = 100 * 366 * 86400
+"""What @every takes: a century, so that no time is beyond the calendar."""
 _MINUTE = datetime.timedelta(minutes=1)
 _LOOK_BACK = tuple(datetime.timedelta(hours=hours) for hours in (1, 24, 24 * 32, 24 * 367))
 """The last time before now is found by looking forward from ever earlier; most schedules have one in the last hour."""
@@ -75,7 +78,9 @@ class Schedule:
     every: datetime.timedelta | None = None
 
     def following(self, moment: datetime.datetime) -> datetime.datetime | None:
-        """The first time after a moment, in UTC; None when there is none in years."""
+        """The first time after a moment, in UTC; None when there is none in years, or the calendar ends before it."""
+        if moment.year >= _LAST_YEAR:
+            return None
         if self.every is not None:
             return (moment.astimezone(datetime.UTC) + self.every).replace(microsecond=0)
         at = moment.astimezone(datetime.UTC).replace(second=0, microsecond=0) + _MINUTE
@@ -137,6 +142,8 @@ def parse(text: str, zone: datetime.tzinfo = datetime.UTC) -> Schedule:
         seconds = parse_duration_s(words.removeprefix(_EVERY))
         if not seconds:
             raise CronError(f"{words!r} needs a duration after @every, as in @every 10m")
+        if seconds > _LONGEST_EVERY_S:
+            raise CronError(f"{words[:40]!r} is longer than a century")
         never: frozenset[int] = frozenset()
         every = datetime.timedelta(seconds=max(1, int(seconds)))
         return Schedule(zone, never, never, never, never, never, True, every)

@@ -23,6 +23,10 @@ _LONGEST_LOOK_S = 300.0
 """The clock may be set while we wait; so we look at least this often, however far away the next time is."""
 
 
+_LONGEST_DEADLINE_S = 10**9
+"""No CronJob is as old."""
+
+
 class Decision(NamedTuple):
     """What to do, in this order: delete, start, write the status."""
 
@@ -135,7 +139,7 @@ def _due(
         return None, again_s
     deadline_s = cron.spec.starting_deadline_seconds
     if deadline_s is not None:
-        limit = now - datetime.timedelta(seconds=deadline_s)
+        limit = now - datetime.timedelta(seconds=min(max(0, deadline_s), _LONGEST_DEADLINE_S))
         if due < limit:
             late_s = (now - due).total_seconds()
             words = f"the run of {_clock(due)} is left out: it is {late_s:.0f} s late, startingDeadlineSeconds is"
@@ -183,7 +187,10 @@ def _age(job: Job) -> tuple[str, str]:
 
 def _moment(text: str | None) -> datetime.datetime | None:
     at_s = times.seconds(text) if text else None
-    return None if at_s is None else datetime.datetime.fromtimestamp(at_s, datetime.UTC)
+    try:
+        return None if at_s is None else datetime.datetime.fromtimestamp(at_s, datetime.UTC)
+    except (ValueError, OverflowError):  # beyond the calendar
+        return None
 
 
 def _clock(moment: datetime.datetime) -> str:
