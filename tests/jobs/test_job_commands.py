@@ -8,6 +8,8 @@ import msgspec
 import pytest
 
 from baton.jobs import job_controller
+from baton.kube.client import Resource
+from baton.kube.errors import UnreachableError
 from baton.kube.store import Key
 from baton.kube.volcano import Command, LifecyclePolicy
 from tests.jobs.job_streams import Stream
@@ -152,3 +154,29 @@ async def test_a_changed_job_is_an_event_though_somebody_wrote_to_it_meanwhile()
     await stream.settle()
     (job,) = stream.server.stores["jobs"]
     assert job.status.retry_count == 1
+
+
+async def test_a_command_that_could_not_be_deleted_is_deleted_later_and_carried_out_once() -> None:
+    """Left behind, it would be carried out again by the next controller, hours later."""
+    stream = Stream(1)
+    await stream.run_all()
+    delete, failures = stream.server.delete, ["once"]
+
+    async def failing(resource: Resource[Any], *words: Any, **options: Any) -> None:
+        if resource.plural == "commands" and failures:
+            raise UnreachableError(failures.pop())
+        await delete(resource, *words, **options)
+
+    stream.server.delete = failing  # type: ignore[method-assign]  # a server that is away for a moment
+    order(stream, "RestartJob")
+    with pytest.raises(UnreachableError):
+        await stream.settle()
+    stream.server.show()
+    stream.woken[JOB] = None
+    await stream.settle()
+    assert not len(stream.server.stores["commands"])
+    (job,) = stream.server.stores["jobs"]
+    assert job.status.retry_count == 1
+    assert [message for reason, message in stream.said if reason == "CommandIssued"] == [
+        "command RestartJob (do-it): carried out"
+    ]

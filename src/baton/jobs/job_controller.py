@@ -362,13 +362,16 @@ class JobController:
         return min(waiting, key=lambda item: (item.metadata.creation_timestamp, version_of(item)), default=None)
 
     async def _close(self, job: Job, command: Command, plan: Plan, memory: Memory) -> None:
-        """A command is done with: say what became of it and delete it."""
+        """A command is done with: delete it and say what became of it. One that cannot be deleted comes here again:
+        left behind, it would be carried out once more by the next process."""
+        await self._consume(command)
+        memory.done.add(command.metadata.uid)
+        order = _order(command, job)
+        earlier = order is not None and order.signature == job.status.state.message
         obeyed = plan.reaction is not None and plan.reaction.cause.event == JobEvent.COMMAND_ISSUED
         phase = phase_of(job)
-        effect = "carried out" if obeyed else f"without effect on a job that is {phase}"
+        effect = "carried out" if obeyed or earlier else f"without effect on a job that is {phase}"
         self._say(job, "CommandIssued", f"command {command.action} ({command.metadata.name}): {effect}")
-        memory.done.add(command.metadata.uid)
-        await self._consume(command)
 
     async def _dismiss(self, key: Key, commands: list[Command], *, seen: bool) -> float | None:
         """Commands for a job that is gone go too; one that is only not `seen` yet is waited for."""

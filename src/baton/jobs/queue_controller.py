@@ -6,6 +6,7 @@ order in which they were given and each says what the queue should be.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +20,7 @@ from baton.kube.errors import ConflictError, NotFoundError
 from baton.kube.informers import Scope
 from baton.kube.mapping.cluster import group_queue
 from baton.kube.objects import ObjectReference
-from baton.kube.store import Delta, Key, Store, version_of
+from baton.kube.store import Delta, Key, Store, key_of, version_of
 from baton.kube.volcano import (
     COMMANDS,
     POD_GROUPS,
@@ -176,13 +177,15 @@ class QueueController:
     async def _finish(self, commands: list[Command]) -> None:
         for command in commands:
             metadata = command.metadata
-            self._done.add(metadata.uid)
-            try:
+            # Somebody else may have deleted it, or made another one of that name. One that cannot be deleted is not
+            # done: left behind, it would be carried out by the next process, when others were given since.
+            with contextlib.suppress(NotFoundError, ConflictError):
                 await self._client.delete(
                     COMMANDS, metadata.name, metadata.namespace, options={"preconditions": {"uid": metadata.uid}}
                 )
-            except (NotFoundError, ConflictError):
-                continue  # somebody else deleted it, or made another one of that name
+            shown = self._commands.get(key_of(command))
+            if shown is not None and shown.metadata.uid == metadata.uid:
+                self._done.add(metadata.uid)
 
 
 _TYPE = {"apiVersion": SCHEDULING, "kind": QUEUE_KIND}
