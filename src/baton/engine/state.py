@@ -212,12 +212,15 @@ class ClusterState(Moves):
         return task
 
     def _replaced(self, task: Task, pod: Pod) -> Task:
-        """Another task for the pod. If it is being bound, only we know its place, so it keeps it until the echo."""
+        """Another task for the pod. That it is being bound or evicted only we know, so it keeps its place until the
+        echo."""
         status, row, holding = task.status, task.row, self.ledger.holders.get(task.key)
         self._pod_removed(task.key)
         fresh = self._new_task(pod)
-        if status is Status.BINDING:
-            self.move(fresh, status, row, holding.assignment if holding is not None else NOTHING)
+        if status in (Status.BINDING, Status.RELEASING):
+            self.move(fresh, Status.BINDING, row, holding.assignment if holding is not None else NOTHING)
+        if status is Status.RELEASING:
+            self.move(fresh, status, row)
         return fresh
 
     def _pod_removed(self, key: PodKey) -> None:

@@ -70,3 +70,15 @@ def test_cards_that_a_running_pod_names_later_are_the_ones_it_holds() -> None:
         cluster.apply(PodChanged(replace(other, cards=(grant,))), PodChanged(pod("p", spec(ask=[whole()]))))
         assert cluster.run().cards == {"p": [left]}
         cluster.apply(PodRemoved(pod("p").key))
+
+
+def test_a_victim_that_changes_before_it_leaves_stays_a_victim() -> None:
+    low, high = job("low", on=["a"], what=spec(ask=[whole()])), job("high", what=spec(ask=[whole()]), priority=9)
+    cluster = Cluster(nodes=[node("a", cards=1)], jobs=[low, high], conf="multi-tenant")
+    assert cluster.run().evicted == {"low-0"}
+    changed = replace(low.pods[0], spec=spec(ask=[whole()], images=("other",)))
+    cluster.apply(PodChanged(changed))
+    again = cluster.run(1.0)
+    assert (again.evicted, again.placed) == (set(), {})
+    cluster.apply(PodRemoved(changed.key))
+    assert cluster.run(2.0).placed == {"high-0": "a"}
