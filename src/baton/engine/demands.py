@@ -121,6 +121,7 @@ class Needs:
             or spec.preferred_affinity
             or spec.preferred_anti_affinity
             or spec.spread
+            or spec.sole_claims
         )
         """Where it may go depends on pods on other nodes."""
         self.best_effort = not self.cards.demands and self.places == [PODS]

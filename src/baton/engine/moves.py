@@ -1,7 +1,8 @@
 """Tasks on nodes: every change of a task is one journalled move, with all sums, counts and caches following.
 
 A move brings a task from one (status, node, cards) to another. Moves are journalled, so a session's attempt is undone
-by `rollback` to a `checkpoint`: node sums, job and queue sums, affinity counts, ports and cards are as they were.
+by `rollback` to a `checkpoint`: node sums, job and queue sums, affinity counts, ports, volumes and cards are as they
+were.
 """
 
 from baton.engine.affinity import PlacedPods
@@ -13,6 +14,7 @@ from baton.engine.jobs import HELD, ON_NODE, Job, QueueShare, Status, Task
 from baton.engine.nodes import NodeTable
 from baton.engine.objects import GroupKey, GroupPhase, PodKey, PodSpec, QueueName
 from baton.engine.resources import ResourceNames
+from baton.engine.volumes import Attachments
 
 Checkpoint = tuple[int, int]
 
@@ -37,6 +39,7 @@ class Moves:
         all that a session looks at."""
         self.queues: dict[QueueName, QueueShare] = {}
         self.ports: dict[int, dict[tuple[str, str, int], int]] = {}
+        self.attachments = Attachments(self.table)
         self._needs: dict[PodSpec, Needs] = {}
         self._specs_seen = 0
         self._forget_at = FORGET_FROM
@@ -51,10 +54,13 @@ class Moves:
                 for task in tasks.values():
                     task.row = row
             self.ports = {}
+            self.attachments.clear()
             for row, tasks in enumerate(self.table.tasks):
                 for task in tasks.values():
                     if task.needs.spec.host_ports:
                         self._count_ports(task, row, 1)
+                    if task.needs.spec.attachments:
+                        self._count_volumes(task, task.status, row, 1)
 
     def checkpoint(self) -> Checkpoint:
         return len(self._journal), self.ledger.checkpoint()
@@ -172,6 +178,8 @@ class Moves:
             if before in ON_NODE:
                 usage = table.used[_PLANES[before], :, from_row]
                 usage -= request
+                if task.needs.spec.attachments:
+                    self._count_volumes(task, before, from_row, -1)
                 if before not in HELD:
                     table.unsettled[from_row] -= 1
             table.touch(from_row)
@@ -180,6 +188,8 @@ class Moves:
         if row >= 0:
             usage = table.used[_PLANES[status], :, row]
             usage += request
+            if task.needs.spec.attachments:
+                self._count_volumes(task, status, row, 1)
             if status not in HELD:
                 table.unsettled[row] += 1
             if restaged:
@@ -224,6 +234,9 @@ class Moves:
             ports[port] = ports.get(port, 0) + amount
             if not ports[port]:
                 del ports[port]
+
+    def _count_volumes(self, task: Task, status: Status, row: int, amount: int) -> None:
+        self.attachments.count(task.needs.spec.attachments, row, _PLANES[status], amount)
 
     def _widen(self, width: int) -> None:
         for needs in self._needs.values():

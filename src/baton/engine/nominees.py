@@ -96,6 +96,7 @@ class Nominees:
     def _book(self, task: Task, row: int, sign: int) -> None:
         table = self._session.state.table
         table.used[FUTURE, :, row] += sign * task.needs.request
+        self._session.state.attachments.count(task.needs.spec.attachments, row, slice(FUTURE, FUTURE + 1), sign)
         table.unsettled[row] += sign
         table.touch(row)
         for line in task.job.lineage() if task.job is not None else ():

@@ -217,6 +217,10 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     spread: tuple[SpreadConstraint, ...] = ()
     host_ports: tuple[tuple[str, str, int], ...] = ()
     """(host address, protocol, port)."""
+    attachments: Pairs = ()
+    """(CSI driver, volume): what a node attaches for the pod, of drivers that limit how much that may be."""
+    sole_claims: tuple[str, ...] = ()
+    """Volume claims, as `namespace/name`, that only one pod may use (ReadWriteOncePod)."""
     images: tuple[str, ...] = ()
     card_rules: CardRules = CardRules()
     revocable_zone: str = ""
@@ -293,6 +297,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ready: bool = True
     images: tuple[tuple[str, int], ...] = ()
     """(image, bytes)."""
+    volume_limits: Amounts = ()
+    """(CSI driver, how many volumes of it the node can attach); a driver that is not named has no limit."""
     cpu_used_percent: float = 0.0
     memory_used_percent: float = 0.0
 

@@ -85,6 +85,8 @@ class Session:
         """Victims of this session, committed or about to be."""
         self._evictable: dict[QueueName, dict[int, list[Task]]] | None = None
         self._refusing = [state.budgets[key] for key, until_s in state.refusing.items() if until_s > now_s]
+        self.foreseeing = False
+        """Whether those that are leaving count as gone, see `foreseen`."""
         state.settle()
         self.domains = Domains(self)
         for plugin in framework.plugins:
@@ -241,9 +243,11 @@ class Session:
         leaving = [task for row in unsettled for task in table.tasks[row].values() if task.status is Status.RELEASING]
         for task in leaving:
             placed.remove(task)
+        self.foreseeing = True
         try:
             yield
         finally:
+            self.foreseeing = False
             for task in leaving:
                 placed.add(task)
 
@@ -360,9 +364,10 @@ class Session:
         return total
 
     def fit_now(self, task: Task, nodes: NodeView) -> npt.NDArray[np.bool_]:
-        """On the view's plane, of rows that would do once evicted pods are gone; these may hold a port still."""
-        ok = nodes.true()
-        for plugin in self._filters if task.needs.spec.host_ports else ():
+        """On the view's plane, of rows that would do once evicted pods are gone; these may hold a port or a volume
+        still."""
+        ok, spec = nodes.true(), task.needs.spec
+        for plugin in self._filters if spec.host_ports or spec.attachments else ():
             for check in plugin.filters(task, nodes):
                 ok &= check.ok
         for check in room_checks(task, nodes, self.state.placed, self._exclusions(task)):
@@ -400,7 +405,8 @@ class Session:
         )
 
     def repeatable(self, task: Task) -> bool:
-        """Whether placing one such task changes nothing for the next but the room on its node."""
+        """Whether placing one such task changes nothing for the next but the room on its node. One of equal spec uses
+        the same volumes, so it can attach them where the first one could."""
         if task.needs.spec.host_ports or task.needs.ruled or Scope.JOB in self._scopes:
             return False
         return not self._exclusions(task)

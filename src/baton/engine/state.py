@@ -27,6 +27,7 @@ from baton.engine.objects import (
     QueueName,
     Quota,
 )
+from baton.engine.volumes import SoleClaims
 
 ROOT_QUEUE = QueueName("root")
 DEFAULT_QUEUE = QueueName("default")
@@ -44,6 +45,7 @@ class ClusterState(Moves):
         self.adrift: dict[NodeName, dict[PodKey, None]] = {}
         """Who is bound to a node that is not known (yet), in the order of hearing of them."""
         self.forest = Forest(self.table)
+        self.sole_claims = SoleClaims()
         self._unqueued: dict[QueueName, dict[GroupKey, Job]] = {}
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             events.NodeChanged: lambda event: self._node_changed(event.node),
@@ -95,6 +97,7 @@ class ClusterState(Moves):
                 self.ledger.release(task.key)
                 self._shift(task, Status.GATED, -1)
         row = self.table.put(node)
+        self.attachments.set_limits(row, node.volume_limits)
         for task, status in lifted:
             self._settle_on(task, status, row)
         for key in self.adrift.pop(node.name, ()):
@@ -190,6 +193,7 @@ class ClusterState(Moves):
         task.status = Status.GATED
         self.tasks[pod.key] = task
         self.placed.learn(pod.spec, pod.namespace)
+        self.sole_claims.add(task)
         if job is not None:
             job.tasks[pod.key] = task
             job.counts[Status.GATED] += 1
@@ -229,6 +233,7 @@ class ClusterState(Moves):
             return
         if task.pod.node is not None:
             self.adrift.get(task.pod.node, {}).pop(key, None)
+        self.sole_claims.remove(task)
         self.move(task, Status.SUCCEEDED if task.status in FINISHED else Status.GATED)
         job = task.job
         if job is None:

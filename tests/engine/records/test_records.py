@@ -7,7 +7,7 @@ from baton.engine.engine import Engine
 from baton.engine.objects import GroupKey
 from baton.engine.presets import configured
 from baton.errors import BatonError
-from tests.engine.clusters import Cluster, job, node, pod, spec, vgpu
+from tests.engine.clusters import Cluster, job, node, pod, running, spec, vgpu
 
 
 def busy() -> Engine:
@@ -35,6 +35,16 @@ def test_a_replayed_record_gives_the_same_plan_and_the_same_reasons() -> None:
     group = GroupKey("team/waits")
     assert again.explain(group, 10.0) == engine.explain(group, 10.0)
     assert again.schedule(10.0) == engine.schedule(10.0)
+
+
+def test_attached_volumes_and_claims_for_one_pod_are_recorded() -> None:
+    volumes = [spec(attachments=(("csi.example", name),)) for name in ("one", "two")]
+    sole = spec(sole_claims=("team/data",))
+    pods = [running("r", "a", volumes[0]), running("s", "a", sole), pod("p", volumes[1]), pod("q", sole)]
+    engine = Cluster(nodes=[node("a", volume_limits=(("csi.example", 1),))], pods=pods).engine
+    plan = rebuilt(engine).schedule(10.0)
+    assert plan == engine.schedule(10.0)
+    assert len(plan.verdicts) == 2
 
 
 def test_what_was_planned_counts_as_done() -> None:

@@ -43,6 +43,7 @@ from tests.engine.clusters import milli, node, pod, queue, slot, spec, vgpu, who
 
 HOST = "kubernetes.io/hostname"
 APART = (("app", "apart"),)
+DRIVER = "csi.example"
 SUCCEEDED, FAILED = ({"phase": phase} for phase in (PodPhase.SUCCEEDED, PodPhase.FAILED))
 
 
@@ -59,6 +60,9 @@ def _specs() -> list[PodSpec]:
         spec(cpu=1, anti_affinity=(apart,)),
         spec(cpu=1, host_ports=(("", "TCP", 80),)),
         spec(cpu=1, spread=(spread,)),
+        spec(cpu=1, attachments=((DRIVER, "one"), (DRIVER, "two"))),
+        spec(cpu=1, attachments=((DRIVER, "two"), (DRIVER, "three"))),
+        spec(cpu=1, sole_claims=("team/data",)),
     ]
 
 
@@ -129,7 +133,10 @@ class World:
     def _changed(self, known: Node) -> Node:
         zone = (*known.labels[:1], ("zone", self.chance.choice("ab")))
         cards = tuple(msgspec.structs.replace(card, healthy=self.chance.random() < 0.8) for card in known.cards[::-1])
-        change = self.chance.choice(({"ready": not known.ready}, {"labels": zone}, {"cards": cards}))
+        limits = ((DRIVER, self.chance.randint(1, 3)),)
+        change = self.chance.choice(
+            ({"ready": not known.ready}, {"labels": zone}, {"cards": cards}, {"volume_limits": limits})
+        )
         return msgspec.structs.replace(known, **change)
 
     def _pod(self, key: str, change: dict[str, Any]) -> list[Event]:
@@ -240,6 +247,9 @@ def _picture(engine: Engine) -> dict[str, Any]:
         "active": sorted(state.active),
         "near": {key: _by_place(state, key, counts) for key, counts in state.placed._matching.items()},
         "ports": {table.name(row): taken for row, taken in state.ports.items() if taken},
+        "volumes": {
+            (driver, table.name(row)): planes for (driver, row), planes in state.attachments.distinct().items()
+        },
         "total": dict(state.resources.amounts(table.capacity_total)),
     }
 

@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 
 from baton.engine.affinity import PlacedPods
-from baton.engine.columns import FUTURE, Bools
+from baton.engine.columns import FUTURE, Array, Bools
 from baton.engine.jobs import Status, Task
 from baton.engine.nodes import WITHHELD, NodeTable, NodeView
-from baton.engine.objects import SpreadConstraint, Taint, Toleration
+from baton.engine.objects import PodKey, SpreadConstraint, Taint, Toleration
 from baton.engine.plugin import Check, Plugin
 from baton.engine.selectors import terms_hold
 from baton.engine.session import Session
@@ -42,8 +42,10 @@ class PredicatesPlugin(Plugin[PredicatesArguments]):
     arguments_type = PredicatesArguments
 
     def open(self, session: Session) -> None:
+        self._session = session
         self._placed: PlacedPods = session.state.placed
         self._ports = session.state.ports
+        self._attachments = session.state.attachments
 
     def filters(self, task: Task, nodes: NodeView) -> Iterator[Check]:
         spec, arguments = task.needs.spec, self.arguments
@@ -68,6 +70,9 @@ class PredicatesPlugin(Plugin[PredicatesArguments]):
             yield Check(_NO_CLAIMS, ~nodes.true(), resolvable=False)
         if arguments.node_ports and spec.host_ports:
             yield Check("had no free host port", self._ports_free(task, nodes))
+        if arguments.volume_limits and spec.attachments:
+            for driver, ok, limits in self._attachments.room(spec.attachments, nodes):
+                yield Check(_no_attachment(driver, limits[~ok]), ok)
 
     def world_filters(self, task: Task, nodes: NodeView) -> Iterator[Check]:
         spec, arguments = task.needs.spec, self.arguments
@@ -77,6 +82,10 @@ class PredicatesPlugin(Plugin[PredicatesArguments]):
             required = [constraint for constraint in spec.spread if constraint.required]
             if required:
                 yield from self._spread(task, required, nodes)
+        for claim in spec.sole_claims:
+            user = self._session.state.sole_claims.user(claim, task, foreseen=self._session.foreseeing)
+            if user is not None:
+                yield Check(_in_use(claim, user), ~nodes.true())
 
     def _affinity(self, task: Task, nodes: NodeView) -> Iterator[Check]:
         spec, placed = task.needs.spec, self._placed
@@ -140,6 +149,17 @@ class PredicatesPlugin(Plugin[PredicatesArguments]):
             if taken and any(_ports_clash(port, other) for port in wanted for other in taken):
                 ok[at] = False
         return ok
+
+
+def _no_attachment(driver: str, limits: Array) -> str:
+    """In words, for nodes with these limits."""
+    least, most = (int(limits.min()), int(limits.max())) if len(limits) else (0, 0)
+    limit = f"limit {least}" if least == most else f"limits {least} to {most}"
+    return f"had no room for another volume of {driver} ({limit})"
+
+
+def _in_use(claim: str, user: PodKey) -> str:
+    return f"cannot give the pod the claim {claim}, which is for one pod (ReadWriteOncePod) and used by {user}"
 
 
 def _staying(row: int, nodes: NodeView) -> Iterator[Task]:
