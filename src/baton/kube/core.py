@@ -271,6 +271,23 @@ class VolumeNodeAffinity(_Read, frozen=True, gc=False):
     required: NodeSelector | None = None
 
 
+class CsiSource(_Read, frozen=True, gc=False):
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class AwsDisk(_Read, frozen=True, gc=False):
+    volume_id: str = msgspec.field(name="volumeID", default="")
+
+
+class GceDisk(_Read, frozen=True, gc=False):
+    pd_name: str = ""
+
+
+class AzureDisk(_Read, frozen=True, gc=False):
+    disk_name: str = ""
+
+
 class PersistentVolumeSpec(_Read, frozen=True, gc=False):
     capacity: dict[str, Quantity] = {}
     access_modes: tuple[str, ...] = ()
@@ -278,6 +295,10 @@ class PersistentVolumeSpec(_Read, frozen=True, gc=False):
     storage_class_name: str = ""
     claim_ref: ClaimReference | None = None
     node_affinity: VolumeNodeAffinity | None = None
+    csi: CsiSource | None = None
+    aws_elastic_block_store: AwsDisk | None = None
+    gce_persistent_disk: GceDisk | None = None
+    azure_disk: AzureDisk | None = None
 
 
 class PersistentVolume(_Read, frozen=True, gc=False):
@@ -299,6 +320,27 @@ class StorageClass(_Read, frozen=True, gc=False):
     provisioner: str = ""
     volume_binding_mode: str = "Immediate"
     allowed_topologies: tuple[TopologyTerm, ...] = ()
+
+
+class VolumeCount(_Read, frozen=True, gc=False):
+    count: int | None = None
+    """None: as many as anybody wants."""
+
+
+class CsiNodeDriver(_Read, frozen=True, gc=False):
+    name: str = ""
+    allocatable: VolumeCount | None = None
+
+
+class CsiNodeSpec(_Read, frozen=True, gc=False):
+    drivers: tuple[CsiNodeDriver, ...] = ()
+
+
+class CsiNode(_Read, frozen=True, gc=False):
+    """storage.k8s.io/v1 CSINode: the CSI drivers of the node of the same name."""
+
+    metadata: Metadata
+    spec: CsiNodeSpec = CsiNodeSpec()
 
 
 class PriorityClass(_Read, frozen=True, gc=False):
@@ -358,6 +400,7 @@ VOLUMES: Resource[PersistentVolume] = Resource("", "v1", "persistentvolumes", Pe
 STORAGE_CLASSES: Resource[StorageClass] = Resource(
     "storage.k8s.io", "v1", "storageclasses", StorageClass, namespaced=False
 )
+CSI_NODES: Resource[CsiNode] = Resource("storage.k8s.io", "v1", "csinodes", CsiNode, namespaced=False)
 PRIORITY_CLASSES: Resource[PriorityClass] = Resource(
     "scheduling.k8s.io", "v1", "priorityclasses", PriorityClass, namespaced=False
 )

@@ -318,7 +318,7 @@ CLAIM = Whole(
         "spec": {
             "volumeName": (*NAME, "", "gone"),
             "storageClassName": (*NAME, "", "gone"),
-            "accessModes": Some(WORD, 1),
+            "accessModes": Some((*WORD, "ReadWriteOncePod"), 1),
             "resources": {"requests": Map(("storage",), QUANTITY)},
             "selector": SELECTOR,
         },
@@ -332,6 +332,8 @@ VOLUME = Whole(
             "capacity": Map(("storage",), QUANTITY),
             "storageClassName": ("", "a"),
             "nodeAffinity": (None, {"required": (None, NODE_SELECTOR)}),
+            "csi": (None, {"driver": WORD, "volumeHandle": WORD}),
+            "awsElasticBlockStore": (None, {"volumeID": WORD}),
             "claimRef": (None, IDENTITY),
         },
     }
@@ -344,6 +346,12 @@ STORAGE_CLASS = Whole(
         "allowedTopologies": Some({"matchLabelExpressions": Some({"key": "zone", "values": Some(WORD)})}),
     }
 )
+CSI_NODE = Whole(
+    {
+        "metadata": Whole(CLUSTERED),
+        "spec": {"drivers": Some({"name": WORD, "allocatable": (None, {"count": (None, *COUNT)})})},
+    }
+)
 
 SHAPES: dict[Any, Any] = {
     core.Pod: POD,
@@ -354,6 +362,7 @@ SHAPES: dict[Any, Any] = {
     core.Claim: CLAIM,
     core.PersistentVolume: VOLUME,
     core.StorageClass: STORAGE_CLASS,
+    core.CsiNode: CSI_NODE,
     core.Budget: Whole(
         {"metadata": Whole(IDENTITY), "spec": {"selector": SELECTOR}, "status": {"disruptionsAllowed": COUNT}}
     ),

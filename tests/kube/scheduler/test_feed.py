@@ -235,6 +235,113 @@ def test_a_pod_that_changes_while_it_is_being_bound_keeps_its_place(world: World
     assert (task.status, len(task.pod.spec.tolerations)) == (Status.BOUND, 1)
 
 
+class Disks:
+    """Claims, volumes and CSINodes of a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._stores = {resource.kind: store for resource, store in world.feed.volumes.stores()}
+        kind = {"provisioner": "csi.example", "volumeBindingMode": "WaitForFirstConsumer"}
+        self._put(core.StorageClass, {"name": "k"}, **kind)
+
+    def _put(self, kind: Any, metadata: dict[str, Any], **body: Any) -> None:
+        self._stores[kind].put(self._world.made(kind, {"metadata": metadata, **body}))
+
+    def limit(self, node: str, count: int) -> None:
+        drivers = [{"name": "csi.example", "allocatable": {"count": count}}]
+        self._put(core.CsiNode, {"name": node}, spec={"drivers": drivers})
+
+    def claim(self, name: str, *modes: str) -> None:
+        spec = {"storageClassName": "k", "accessModes": modes}
+        self._put(core.Claim, {"name": name, "namespace": "team"}, spec=spec)
+
+    def bind(self, name: str) -> None:
+        source = {"driver": "csi.example", "volumeHandle": f"vol-{name}"}
+        about = {"namespace": "team", "name": name}
+        self._put(core.PersistentVolume, {"name": f"pv-{name}"}, spec={"csi": source, "claimRef": about})
+        annotations = {"pv.kubernetes.io/bind-completed": "yes"}
+        metadata = {"name": name, "namespace": "team", "annotations": annotations}
+        self._put(core.Claim, metadata, spec={"storageClassName": "k", "volumeName": f"pv-{name}"})
+
+    def pod(self, name: str, claim: str = "", **spec: Any) -> None:
+        volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": claim or name}}]
+        self._world.pod(name, volumes=volumes, **spec)
+
+    def counted(self) -> dict[str, tuple[tuple[str, str], ...]]:
+        tasks = self._world.engine.state.tasks.values()
+        return {task.pod.name: task.pod.spec.attachments for task in tasks if task.pod.spec.attachments}
+
+
+def test_pods_wait_for_a_node_that_can_attach_their_volumes(world: World) -> None:
+    disks = Disks(world)
+    disks.limit("n", 2)
+    for name in ("a", "b", "c"):
+        disks.claim(name)
+        disks.pod(name)
+    placed = world.plan()
+    assert len(placed) == 2
+    for name in placed:
+        disks.bind(name)
+        disks.pod(name, nodeName="n", phase="Running")
+    assert world.plan() == set()
+    assert disks.counted().keys() == {"a", "b", "c"}
+    assert {disks.counted()[name] for name in placed} == {(("csi.example", f"vol-{name}"),) for name in placed}
+    disks.limit("n", 3)
+    assert world.plan() == {"a", "b", "c"} - placed
+
+
+def test_what_runs_already_counts_when_claims_and_limits_are_heard_of_later(world: World) -> None:
+    disks = Disks(world)
+    disks.pod("default", nodeName="n", phase="Running", schedulerName="default-scheduler")
+    disks.pod("own", nodeName="n", phase="Running")
+    world.plan()
+    assert disks.counted() == {}
+    disks.bind("default")
+    disks.bind("own")
+    world.plan()
+    assert disks.counted() == {}
+    disks.limit("n", 2)
+    world.plan()
+    assert disks.counted() == {name: (("csi.example", f"vol-{name}"),) for name in ("default", "own")}
+    disks.claim("late")
+    disks.pod("late")
+    assert world.plan() == set()
+    disks.pod("default", nodeName="n", phase="Succeeded", schedulerName="default-scheduler")
+    assert world.plan() == {"late"}
+
+
+def test_limits_may_come_before_their_node(world: World) -> None:
+    disks = Disks(world)
+    disks.limit("m", 0)
+    world.feed.nodes.remove(Key("n"))
+    world.node("m")
+    disks.claim("a")
+    disks.pod("a")
+    assert world.plan() == set()
+    disks.limit("m", 1)
+    assert world.plan() == {"a"}
+
+
+def test_a_claim_for_one_pod_lets_the_second_wait(world: World) -> None:
+    disks = Disks(world)
+    disks.pod("a", "data", nodeName="n", phase="Running")
+    world.plan()
+    disks.claim("data", "ReadWriteOncePod")
+    disks.pod("b", "data")
+    assert world.plan() == set()
+    disks.pod("a", "data", nodeName="n", phase="Succeeded")
+    assert world.plan() == {"b"}
+
+
+def test_a_change_of_a_claim_is_no_news_of_pods_that_have_their_place(world: World) -> None:
+    disks = Disks(world)
+    disks.claim("a")
+    disks.pod("a", nodeName="n", phase="Running")
+    world.plan()
+    disks.bind("a")
+    assert world.feed.take() == [], "no driver has a limit"
+
+
 LONG = "9" * 5000
 
 

@@ -21,7 +21,8 @@ class Shelf:
 
     def __init__(self) -> None:
         self.moved: list[list[tuple[str, str]]] = []
-        self.book = VolumeBook(self._note)
+        self.limits_moved: list[str] = []
+        self.book = VolumeBook(self._note, self.limits_moved.append)
         self._stores = {resource.plural: (resource, store) for resource, store in self.book.stores()}
         self._version = 0
 
@@ -49,13 +50,14 @@ class Shelf:
         kind: str = "k",
         size: str = "1Gi",
         done: bool = True,
+        mode: str = "ReadWriteOnce",
         **metadata: Any,
     ) -> None:
         """Bound to the volume, unless the volume controller is not `done` with it."""
         spec = {
             "volumeName": volume,
             "storageClassName": kind,
-            "accessModes": ["ReadWriteOnce"],
+            "accessModes": [mode],
             "resources": {"requests": {"storage": size}},
         }
         if volume and done:
@@ -82,6 +84,18 @@ class Shelf:
         if claim:
             spec["claimRef"] = {"namespace": "team", "name": claim, "uid": uid}
         self.put("persistentvolumes", name, spec=spec, status={"phase": phase})
+
+    def source(self, name: str, **source: dict[str, str]) -> None:
+        """A volume, by where it comes from."""
+        self.put("persistentvolumes", name, spec={"claimRef": {"namespace": "team", "name": "data"}, **source})
+
+    def csi_node(self, name: str, **drivers: int | None) -> None:
+        """Drivers (with `_` for `.`) and how many volumes the node can attach."""
+        listed = [{"name": driver.replace("_", "."), "allocatable": {"count": n}} for driver, n in drivers.items()]
+        self.put("csinodes", name, spec={"drivers": [*listed, {"name": "silent.example"}]})
+
+    def attachments(self, **volume: Any) -> tuple[tuple[str, str], ...]:
+        return self.book.attachments(reader(**volume))
 
     def terms(self) -> tuple[tuple[NodeTerm, ...], ...]:
         return self.book.terms(reader())
@@ -344,3 +358,94 @@ def test_whoever_is_concerned_is_told(shelf: Shelf) -> None:
     shelf.volume("pv", "a", claim="data")
     shelf.volume("free", "a")
     assert shelf.moved == [[("team", "data")], [("team", "data")], []]
+
+
+CSI = {"driver": "csi.example", "volumeHandle": "vol-1"}
+
+
+def test_a_bound_claim_counts_by_its_volume_and_an_unbound_one_by_its_name() -> None:
+    shelf = Shelf()
+    shelf.csi_node("n", csi_example=2)
+    assert shelf.attachments() == (), "the claim is not known"
+    shelf.kind("k")
+    shelf.claim()
+    assert shelf.attachments() == (("csi.example", "claim team/data"),)
+    shelf.source("pv", csi=CSI)
+    shelf.claim("pv")
+    assert shelf.attachments() == (("csi.example", "vol-1"),)
+    shelf.claim(name="p-v")
+    assert shelf.attachments(ephemeral={}) == (("csi.example", "claim team/p-v"),)
+    assert shelf.attachments(emptyDir={}) == ()
+
+
+def test_two_volumes_of_a_pod_with_one_claim_are_one_attachment() -> None:
+    shelf = Shelf()
+    shelf.csi_node("n", csi_example=2)
+    shelf.kind("k")
+    for name in ("data", "more"):
+        shelf.claim(name=name)
+    volumes = [{"persistentVolumeClaim": {"claimName": name}} for name in ("more", "data", "data")]
+    body = {"metadata": {"name": "p", "namespace": "team"}, "spec": {"volumes": volumes}}
+    assert shelf.book.attachments(msgspec.convert(body, core.Pod)) == (
+        ("csi.example", "claim team/data"),
+        ("csi.example", "claim team/more"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "provisioner", "driver", "volume"),
+    [
+        ({"awsElasticBlockStore": {"volumeID": "vol-1"}}, "kubernetes.io/aws-ebs", "ebs.csi.aws.com", "vol-1"),
+        ({"gcePersistentDisk": {"pdName": "disk"}}, "kubernetes.io/gce-pd", "pd.csi.storage.gke.io", "disk"),
+        ({"azureDisk": {"diskName": "disk"}}, "kubernetes.io/azure-disk", "disk.csi.azure.com", "disk"),
+    ],
+)
+def test_disks_from_before_csi_count_for_the_driver_that_serves_them(
+    source: dict[str, Any], provisioner: str, driver: str, volume: str
+) -> None:
+    shelf = Shelf()
+    shelf.csi_node("n", **{driver.replace(".", "_"): 2})
+    shelf.kind("k", provisioner=provisioner)
+    shelf.claim()
+    assert shelf.attachments() == ((driver, "claim team/data"),)
+    shelf.source("pv", **source)
+    shelf.claim("pv")
+    assert shelf.attachments() == ((driver, volume),)
+
+
+def test_volumes_without_a_driver_and_of_drivers_without_limits_do_not_count() -> None:
+    shelf = Shelf()
+    shelf.csi_node("n", csi_example=None)
+    shelf.source("pv", csi=CSI)
+    shelf.claim("pv")
+    assert shelf.attachments() == ()
+    shelf.source("pv", nfs={"server": "s"})
+    shelf.csi_node("n", csi_example=0)
+    assert shelf.attachments() == ()
+    shelf.source("pv", csi=CSI)
+    assert shelf.attachments() == (("csi.example", "vol-1"),)
+    shelf.remove("csinodes", "n")
+    assert shelf.attachments() == ()
+
+
+def test_a_nodes_limits_are_told_when_they_change_and_pods_are_looked_at_when_other_drivers_count() -> None:
+    shelf = Shelf()
+    shelf.csi_node("a", csi_example=2)
+    assert (shelf.limits_moved, shelf.moved) == (["a"], [[]])
+    assert shelf.book.limits.on("a") == (("csi.example", 2),)
+    assert shelf.book.limits.on("b") == ()
+    shelf.csi_node("b", csi_example=5)
+    shelf.csi_node("b", csi_example=5)
+    assert (shelf.limits_moved, shelf.moved) == (["a", "b"], [[]])
+    shelf.remove("csinodes", "a")
+    shelf.csi_node("b", other_example=5)
+    assert (shelf.limits_moved, shelf.moved) == (["a", "b", "a", "b"], [[], []])
+
+
+def test_a_claim_for_one_pod_is_known_by_its_access_mode() -> None:
+    shelf = Shelf()
+    assert shelf.book.sole_claims(reader()) == ()
+    shelf.claim()
+    assert shelf.book.sole_claims(reader()) == ()
+    shelf.claim(mode="ReadWriteOncePod")
+    assert shelf.book.sole_claims(reader()) == ("team/data",)

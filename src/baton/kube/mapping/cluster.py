@@ -48,7 +48,7 @@ EXPECTED_DURATION = "baton.dev/expected-duration"
 NAMESPACE_WEIGHT = "volcano.sh/namespace.weight"
 
 
-def node_of(node: core.Node, cards: CardWords, *, with_load: bool = False) -> Node:
+def node_of(node: core.Node, cards: CardWords, *, with_load: bool = False, volume_limits: Amounts = ()) -> Node:
     """The engine's node. A node without a Ready condition is one whose kubelet has not spoken yet."""
     ready = next((item.status for item in node.status.conditions if item.type == "Ready"), "Unknown")
     return Node(
@@ -60,6 +60,7 @@ def node_of(node: core.Node, cards: CardWords, *, with_load: bool = False) -> No
         unschedulable=node.spec.unschedulable,
         ready=ready == "True",
         images=tuple((name, image.size_bytes) for image in node.status.images for name in image.names),
+        volume_limits=volume_limits,
     )
 
 

@@ -5,8 +5,9 @@ it may go is worked out once per pod, kept while the pod's own text for it stays
 are equal.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Protocol
 
 from baton.engine.demands import effective_amounts
 from baton.engine.durations import parse_duration_s
@@ -17,6 +18,7 @@ from baton.engine.objects import (
     GroupKey,
     NodeName,
     NodeTerm,
+    Pairs,
     Pod,
     PodKey,
     PodPhase,
@@ -48,8 +50,15 @@ _REMEMBERED_SPECS = 20_000
 _RESIZABLE = ("cpu", "memory")
 """What a running container may ask more or less of."""
 
-VolumeTerms = Callable[[core.Pod], tuple[tuple[NodeTerm, ...], ...]]
-"""Where a pod's volumes can be reached from, see `baton.kube.scheduler.volumes`."""
+
+class Volumes(Protocol):
+    """What a pod's volumes ask of its node, see `baton.kube.scheduler.volumes`."""
+
+    def terms(self, pod: core.Pod) -> tuple[tuple[NodeTerm, ...], ...]: ...
+
+    def attachments(self, pod: core.Pod) -> Pairs: ...
+
+    def sole_claims(self, pod: core.Pod) -> tuple[str, ...]: ...
 
 
 class PodWords:
@@ -59,11 +68,11 @@ class PodWords:
         self,
         scheduler_names: Iterable[str] = SCHEDULER_NAMES,
         cards: CardWords | None = None,
-        volume_terms: VolumeTerms | None = None,
+        volumes: Volumes | None = None,
     ) -> None:
         self._ours = frozenset(scheduler_names)
         self._cards = cards or CardWords()
-        self._volume_terms = volume_terms
+        self._volumes = volumes
         self._specs: dict[PodSpec, PodSpec] = {}
 
     def is_ours(self, pod: core.Pod) -> bool:
@@ -140,13 +149,14 @@ class PodWords:
         away = affinity.pod_anti_affinity if affinity is not None else None
         containers = tuple(self._containers(pod))
         annotations = pod.metadata.annotations
+        volumes = self._volumes if spec.volumes else None
         return PodSpec(
             containers=containers,
             overhead=_overhead(spec, containers),
             node_selector=selectors.pairs(spec.node_selector),
             node_terms=selectors.node_terms(node_affinity.required) if node_affinity is not None else (),
             preferred_node_terms=selectors.preferred_nodes(node_affinity),
-            volume_terms=self._volume_terms(pod) if spec.volumes and self._volume_terms is not None else (),
+            volume_terms=volumes.terms(pod) if volumes is not None else (),
             tolerations=tuple(selectors.toleration(item) for item in spec.tolerations),
             affinity=selectors.required_terms(near, labels),
             anti_affinity=selectors.required_terms(away, labels),
@@ -159,6 +169,8 @@ class PodWords:
                 for port in container.ports
                 if port.host_port
             ),
+            attachments=volumes.attachments(pod) if volumes is not None else (),
+            sole_claims=volumes.sole_claims(pod) if volumes is not None else (),
             images=tuple(container.image for container in spec.containers),
             card_rules=rules(annotations) if self._cards.wants_cards(spec.containers) else _NO_RULES,
             revocable_zone=annotations.get(REVOCABLE_ZONE, ""),

@@ -24,7 +24,7 @@ from baton.kube.mapping.pods import PodWords, expects_group, group_of, pod_key
 from baton.kube.objects import OwnerReference
 from baton.kube.quantities import QuantityError
 from baton.kube.reflector import Reflector
-from baton.kube.scheduler.volumes import ClaimKey, VolumeBook
+from baton.kube.scheduler.volumes import ClaimKey, VolumeBook, claims_of
 from baton.kube.store import Delta, Key, Store
 from baton.kube.volcano_names import DEFAULT_QUEUE, ROOT_QUEUE
 from baton.kube.workloads import WORKLOADS, Workload
@@ -50,7 +50,7 @@ class Feed:
     ) -> None:
         self._client = client
         self._wake = wake
-        self.pods: Store[core.Pod] = Store({"group": _group_index, "owner": _owner_index})
+        self.pods: Store[core.Pod] = Store({"group": _group_index, "owner": _owner_index, "claim": _claim_index})
         self.nodes: Store[core.Node] = Store()
         self.groups: Store[volcano.PodGroup] = Store()
         self.queues: Store[volcano.Queue] = Store()
@@ -60,9 +60,9 @@ class Feed:
         self.namespaces: Store[core.Namespace] = Store()
         self.owners: dict[tuple[str, str], Store[Workload]] = {kind: Store() for kind in WORKLOADS}
         self.hyper_nodes: Store[volcano.HyperNode] = Store()
-        self.volumes = VolumeBook(self._volumes_moved)
+        self.volumes = VolumeBook(self._volumes_moved, self._limits_moved)
         self.cards = CardWords(tuple(slot_resources))
-        self.words = PodWords(scheduler_names, self.cards, self.volumes.terms)
+        self.words = PodWords(scheduler_names, self.cards, self.volumes)
         self.with_load = False
         """Whether the load of cards matters to the configuration; else its changes are not news."""
         self.pod_seen: Callable[[core.Pod], None] = lambda _pod: None
@@ -76,7 +76,7 @@ class Feed:
         self._held: dict[PodKey, str] = {}
         self.without_group: dict[PodKey, None] = {}
         """Pods that waited for a PodGroup when they were last looked at, see `waits_for_group`."""
-        self._claims_moved: set[ClaimKey] = set()
+        self._claims_moved: dict[ClaimKey, None] = {}
         self._any_claim_moved = False
         self._told_priority: dict[GroupKey, int] = {}
         self.reflectors: list[Reflector[Any]] = []
@@ -86,7 +86,7 @@ class Feed:
         self._follow(core.QUOTAS, self.quotas, self._quota)
         self._follow(core.BUDGETS, self.budgets, self._budget)
         for resource, store in self.volumes.stores():
-            self.reflectors.append(Reflector(client, resource, store))
+            self.reflectors.append(Reflector(client, resource, store, optional=resource is core.CSI_NODES))
         for kind, workloads in self.owners.items():
             self._follow(WORKLOADS[kind], workloads, self._owner)
         self._follow(volcano.QUEUES, self.queues, self._queue, optional=True)
@@ -142,7 +142,7 @@ class Feed:
     def retranslate_nodes(self) -> None:
         """After `with_load` changed."""
         for node in self.nodes:
-            self._events.append(happened.NodeChanged(cluster.node_of(node, self.cards, with_load=self.with_load)))
+            self._tell_node(node)
         self._wake()
 
     def waits_for_group(self, pod: core.Pod) -> str:
@@ -218,28 +218,50 @@ class Feed:
     def _volumes_moved(self, keys: Iterable[ClaimKey]) -> None:
         """Claims changed, or, without keys, something that may concern any claim."""
         named = list(keys)
-        self._claims_moved.update(named)
+        self._claims_moved.update(dict.fromkeys(named))
         self._any_claim_moved |= not named
         self._wake()
 
     def _look_at_volumes(self) -> None:
-        """Waiting pods that use claims which changed may go elsewhere now. One look for all changes since the last."""
+        """Waiting pods that use claims which changed may go elsewhere now, and those on nodes may have another volume
+        there. One look for all changes since the last."""
         claims, everything = self._claims_moved, self._any_claim_moved
-        self._claims_moved, self._any_claim_moved = set(), False
-        for pod in self.pods:
-            if pod.spec.node_name or not pod.spec.volumes:
-                continue
-            concerned = everything or not claims.isdisjoint(self.volumes.claims_of(pod))
-            if concerned and self._specs.pop(pod_key(pod), None) is not None:
-                self._again(pod_key(pod))
+        self._claims_moved, self._any_claim_moved = {}, False
+        if everything:
+            concerned = [pod for pod in self.pods if claims_of(pod)]
+        else:
+            concerned = [pod for claim in claims for pod in self.pods.by_index("claim", "/".join(claim))]
+        for pod in concerned:
+            key = pod_key(pod)
+            spec = self._specs.get(key)
+            if spec is not None and not (pod.spec.node_name and self._has_same_volumes(pod, spec)):
+                del self._specs[key]
+                self._again(key)
+
+    def _has_same_volumes(self, pod: core.Pod, spec: PodSpec) -> bool:
+        """Of a pod on a node, for which it no longer matters from where its volumes can be reached."""
+        volumes = self.volumes
+        return spec.attachments == volumes.attachments(pod) and spec.sole_claims == volumes.sole_claims(pod)
+
+    def _limits_moved(self, name: str) -> None:
+        """A node can attach another number of volumes now."""
+        node = self.nodes.get(Key(name))
+        if node is not None:
+            self._tell_node(node)
+            self._wake()
 
     def _node(self, delta: Delta[core.Node]) -> None:
         node = delta.new
         if node is None:
             self._events.append(happened.NodeRemoved(NodeName(delta.key)))
         else:
-            self._events.append(happened.NodeChanged(cluster.node_of(node, self.cards, with_load=self.with_load)))
+            self._tell_node(node)
         self._wake()
+
+    def _tell_node(self, node: core.Node) -> None:
+        limits = self.volumes.limits.on(node.metadata.name)
+        told = cluster.node_of(node, self.cards, with_load=self.with_load, volume_limits=limits)
+        self._events.append(happened.NodeChanged(told))
 
     def _owner(self, delta: Delta[Workload]) -> None:
         """Pods wait for their owner, and for a group while it says so; what else changes of it is not news."""
@@ -341,6 +363,10 @@ class Feed:
 def _group_index(pod: core.Pod) -> Iterable[str]:
     group = group_of(pod)
     return (group,) if group is not None else ()
+
+
+def _claim_index(pod: core.Pod) -> Iterable[str]:
+    return ("/".join(claim) for claim in claims_of(pod))
 
 
 def _owner_index(pod: core.Pod) -> Iterable[str]:

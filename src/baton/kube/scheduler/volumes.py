@@ -1,4 +1,5 @@
-"""Volumes: from where a pod's claims can be reached, and what must be said before a pod with unbound claims is bound.
+"""Volumes: from where a pod's claims can be reached, what a node attaches for them, and what must be said before a pod
+with unbound claims is bound.
 
 A claim that is bound ties the pod to its volume's nodes. A claim of a class that binds immediately must be bound
 first. A claim of a class that waits for its first consumer can go where a free volume fits, or where its class
@@ -11,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from baton.engine.objects import NodeTerm, Requirement
+from baton.engine.objects import NodeTerm, Pairs, Requirement
 from baton.engine.objects import requirement_holds as holds
 from baton.errors import BatonError
 from baton.kube import core
@@ -19,6 +20,7 @@ from baton.kube.client import Client, Resource
 from baton.kube.errors import ConflictError
 from baton.kube.mapping import selectors
 from baton.kube.quantities import scaled
+from baton.kube.scheduler.attachments import Attachment, DriverLimits, attached_as, to_be_attached
 from baton.kube.store import Delta, Key, Store
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -27,6 +29,7 @@ BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 """On a volume: its claimRef was not set by its owner, and is taken away when the claim got another volume."""
 _NOT_FREE = ("Released", "Failed")
+SOLE = "ReadWriteOncePod"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 WAITS = "WaitForFirstConsumer"
 ZONES = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
@@ -42,10 +45,13 @@ class VolumeError(BatonError):
 
 
 class VolumeBook:
-    """What is known of claims, volumes and storage classes."""
+    """What is known of claims, volumes, storage classes and what nodes can attach."""
 
-    def __init__(self, moved: Callable[[Iterable[ClaimKey]], None]) -> None:
+    def __init__(self, moved: Callable[[Iterable[ClaimKey]], None], limits_moved: Callable[[str], None]) -> None:
+        """`moved` is told of claims, or (none) of what may concern any; `limits_moved` of a node."""
         self._moved = moved
+        self._limits_moved = limits_moved
+        self.limits = DriverLimits(self._drivers_moved)
         self._claims: Store[core.Claim] = Store()
         self._volumes: Store[core.PersistentVolume] = Store()
         self._classes: Store[core.StorageClass] = Store()
@@ -63,29 +69,31 @@ class VolumeBook:
             (core.STORAGE_CLASSES, self._classes),
             (core.VOLUMES, self._volumes),
             (core.CLAIMS, self._claims),
+            (core.CSI_NODES, self.limits.nodes),
         ]
-
-    def claims_of(self, pod: core.Pod) -> list[ClaimKey]:
-        """The claims that the pod names, and those that are made for its ephemeral volumes."""
-        namespace = pod.metadata.namespace
-        names = []
-        for volume in pod.spec.volumes:
-            if volume.persistent_volume_claim is not None:
-                names.append(volume.persistent_volume_claim.claim_name)
-            elif volume.ephemeral is not None:
-                names.append(_ephemeral_claim(pod, volume))
-        return [(namespace, name) for name in names]
 
     def terms(self, pod: core.Pod) -> tuple[Terms, ...]:
         """One entry per claim that restricts the pod: the nodes for which one of the terms holds."""
         if any(self._is_anothers(pod, volume) for volume in pod.spec.volumes):
             return (NOWHERE,)
-        found = (self._claim_terms(key) for key in self.claims_of(pod))
+        found = (self._claim_terms(key) for key in claims_of(pod))
         return tuple(terms for terms in found if terms is not None)
+
+    def attachments(self, pod: core.Pod) -> Pairs:
+        """What its node attaches for the pod, of drivers with limits."""
+        found = {self._attachment(key) for key in claims_of(pod)}
+        return tuple(sorted(item for item in found if item is not None and item[0] in self.limits))
+
+    def sole_claims(self, pod: core.Pod) -> tuple[str, ...]:
+        """Its claims that no other pod may use."""
+        claims = {key: self._claim(key) for key in claims_of(pod)}
+        return tuple(
+            "/".join(key) for key, claim in claims.items() if claim is not None and SOLE in claim.spec.access_modes
+        )
 
     def unbound(self, pod: core.Pod) -> list[core.Claim]:
         """Claims of the pod that wait for its node."""
-        claims = (self._claim(key) for key in self.claims_of(pod))
+        claims = (self._claim(key) for key in claims_of(pod))
         return [claim for claim in claims if claim is not None and not _is_bound(claim)]
 
     async def bind(self, client: Client, pod: core.Pod, node: core.Node, limit_s: float) -> None:
@@ -112,7 +120,7 @@ class VolumeBook:
                 del self._promised[name]
             for key in asked:
                 del self._asked[key]
-        for key in self.claims_of(pod):
+        for key in claims_of(pod):
             got = self._volume_of(key)
             if got is None or not _reaches(got, node):
                 raise VolumeError(f"the claim {key[1]} got a volume that node {node.metadata.name} does not reach")
@@ -151,7 +159,7 @@ class VolumeBook:
         """Until each claim has a volume, and we know it; `awaited` are those for which one is to be made."""
 
         def missing() -> list[str]:
-            return [key[1] for key in self.claims_of(pod) if self._volume_of(key) is None]
+            return [key[1] for key in claims_of(pod) if self._volume_of(key) is None]
 
         changed = asyncio.Event()
         self._changed.add(changed)
@@ -185,6 +193,16 @@ class VolumeBook:
         """The volume that the claim is bound to."""
         claim = self._claim(key)
         return self._volumes.get(Key(claim.spec.volume_name)) if claim is not None and _is_bound(claim) else None
+
+    def _attachment(self, key: ClaimKey) -> Attachment | None:
+        claim = self._claim(key)
+        if claim is None:
+            return None
+        volume = self._volumes.get(Key(claim.spec.volume_name)) if claim.spec.volume_name else None
+        if volume is not None:
+            return attached_as(volume)
+        kind = self._classes.get(Key(claim.spec.storage_class_name))
+        return to_be_attached(claim, kind) if kind is not None else None
 
     def _is_anothers(self, pod: core.Pod, volume: core.Volume) -> bool:
         """Whether an ephemeral volume's claim was made for another pod: one of the same name that is gone, say. Its
@@ -270,9 +288,27 @@ class VolumeBook:
         self._moved(known if len(known) == len(references) else ())
         self._tell()
 
+    def _drivers_moved(self, node: str | None) -> None:
+        if node is None:
+            self._moved(())
+        else:
+            self._limits_moved(node)
+
     def _tell(self) -> None:
         for event in self._changed:
             event.set()
+
+
+def claims_of(pod: core.Pod) -> list[ClaimKey]:
+    """The claims that the pod names, and those that are made for its ephemeral volumes."""
+    namespace = pod.metadata.namespace
+    names = []
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            names.append(volume.persistent_volume_claim.claim_name)
+        elif volume.ephemeral is not None:
+            names.append(_ephemeral_claim(pod, volume))
+    return [(namespace, name) for name in names]
 
 
 def _key(claim: core.Claim) -> ClaimKey:
