@@ -238,6 +238,57 @@ def test_a_volume_that_waits_for_its_consumer_decides_the_node(field: Field, sch
     assert field.wait_bound(["second"])["second"] == wanted, "now the claim is bound, and its volume decides"
 
 
+def reader_of_disk(field: Field, name: str, mode: str = "ReadWriteOnce") -> list[dict[str, Any]]:
+    """A bound claim of a CSI driver's volume, as the volumes of a pod."""
+    volume = f"{field.namespace}-{name}"
+    common = {"accessModes": [mode], "storageClassName": ""}
+    field.bed.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": volume},
+            "spec": {
+                **common,
+                "capacity": {"storage": "1Gi"},
+                "csi": {"driver": "csi.example", "volumeHandle": volume},
+                "claimRef": {"namespace": field.namespace, "name": name},
+            },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": field.namespace},
+            "spec": {**common, "volumeName": volume, "resources": {"requests": {"storage": "1Gi"}}},
+        },
+    )
+    return [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+
+
+def test_a_node_attaches_no_more_volumes_than_its_csi_node_says(field: Field, scheduler: SchedulerProcess) -> None:
+    field.add_nodes(1)
+    (node,) = field.nodes
+    driver = {"name": "csi.example", "nodeID": node, "topologyKeys": [], "allocatable": {"count": 1}}
+    about = {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": node}}
+    field.bed.apply({**about, "spec": {"drivers": [driver]}})
+    field.pod("first", volumes=reader_of_disk(field, "one"))
+    field.wait_bound(["first"])
+    field.pod("second", volumes=reader_of_disk(field, "two"))
+    field.wait_unschedulable("second", "had no room for another volume of csi.example (limit 1)")
+    field.bed.api.delete(f"/api/v1/namespaces/{field.namespace}/pods/first")
+    field.wait_bound(["second"])
+
+
+def test_a_claim_for_one_pod_lets_the_next_wait(field: Field, scheduler: SchedulerProcess) -> None:
+    field.add_nodes(2)
+    volumes = reader_of_disk(field, "data", "ReadWriteOncePod")
+    field.pod("first", volumes=volumes)
+    field.wait_bound(["first"])
+    field.pod("second", volumes=volumes)
+    field.wait_unschedulable("second", f"(ReadWriteOncePod) and used by {field.namespace}/first")
+    field.bed.api.delete(f"/api/v1/namespaces/{field.namespace}/pods/first")
+    field.wait_bound(["second"])
+
+
 def test_a_pod_whose_claim_does_not_exist_waits_with_a_reason(field: Field, scheduler: SchedulerProcess) -> None:
     field.add_nodes(1)
     field.pod("reader", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "none"}}])
