@@ -228,3 +228,17 @@ async def test_a_pod_whose_bind_is_refused_for_a_day_is_still_tried(bench: Bench
             bench.server.script = [422]
             assert await bench.bind("a") == [BindFailed(PodKey("team/a"))]
     assert await bench.bind("a") == []
+
+
+@pytest.mark.parametrize(
+    "bench", [msgspec.structs.replace(QUICK, retry_first_s=0.1, retry_longest_s=60.0)], indirect=True
+)
+async def test_what_failed_for_a_pod_is_not_held_against_the_next_one_by_its_name(bench: Bench) -> None:
+    """Its own pause is the first, and does not end with that of the one before."""
+    with structlog.testing.capture_logs() as logs:
+        for uid in ("u1", "u1", "u1", "u2"):
+            bench.pod("a", uid=uid)
+            bench.server.script = [422]
+            assert await bench.bind("a") == [BindFailed(PodKey("team/a"))]
+        pauses_s = [entry["pause_s"] for entry in logs if entry["event"] == "bind failed"]
+        assert pauses_s[2] > 2 * pauses_s[3]

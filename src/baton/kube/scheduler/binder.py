@@ -101,7 +101,8 @@ class Binder:
         self._waiting: deque[Bind] = deque()
         self._ready = asyncio.Semaphore(0)
         self._slow: set[asyncio.Task[None]] = set()
-        self._failures: dict[PodKey, int] = {}
+        self._failures: dict[PodKey, tuple[str, int]] = {}
+        """How often the bind of a pod has failed, with the pod's uid."""
         self._timers: dict[PodKey, asyncio.TimerHandle] = {}
         self._last_time: dict[NodeName, int] = {}
         self._encode = msgspec.json.Encoder().encode
@@ -300,7 +301,9 @@ class Binder:
         pod = self._feed.pods.get(Key(bind.key))
         if pod is None or pod.metadata.uid != bind.uid:
             return
-        failures = self._failures[bind.key] = self._failures.get(bind.key, 0) + 1
+        of, failures = self._failures.get(bind.key, ("", 0))
+        failures = failures + 1 if of == bind.uid else 1
+        self._failures[bind.key] = (bind.uid, failures)
         pause_s = self._settings.retry_longest_s
         if problem != _NAMESPACE_ENDS:
             pause_s = doubled(self._settings.retry_first_s, failures, pause_s) * random.uniform(0.8, 1.2)
@@ -309,6 +312,8 @@ class Binder:
             self._recorder.record(_about(bind), "FailedScheduling", message, warning=True)
         self._feed.tell(BindFailed(bind.key))
         self._feed.hold(bind.key, bind.uid)
+        if (timer := self._timers.get(bind.key)) is not None:
+            timer.cancel()  # of the pod that had the name before
         loop = asyncio.get_running_loop()
         self._timers[bind.key] = loop.call_later(pause_s, self._release, bind.key)
 
