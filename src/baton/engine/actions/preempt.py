@@ -59,12 +59,11 @@ def _for_good(session: Session, preemptor: Task, victims: Sequence[Task]) -> lis
     job = preemptor.job
     assert job is not None
     equal = [victim for victim in victims if victim.job is not None and victim.job.priority == job.priority]
-    if not equal:
-        return list(victims)
     staying = {victim.key for victim in equal}
     staying -= {victim.key for victim in surplus(equal, last_ones=False)}
-    poorer = richer_than(job.allocated + preemptor.needs.charge, equal, session.state.table.capacity_total)
-    staying -= {victim.key for victim in poorer}
+    if staying:
+        richer = richer_than(job.allocated + preemptor.needs.charge, equal, session.state.table.capacity_total)
+        staying -= {victim.key for victim in richer}
     return [victim for victim in victims if victim.key not in staying]
 
 
