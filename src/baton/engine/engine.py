@@ -97,6 +97,8 @@ class Engine:
         if job is None:
             raise BatonError(f"no pod or group {key} is known to the scheduler; check the namespace and name")
         session = self.session(now_s)
+        session.nominees.hold(in_use=False)
+        session.nominees.make_way(job)
         attempt = session.statement()
         try:
             stuck = task if task is not None and task.status is Status.PENDING else None
@@ -107,6 +109,8 @@ class Engine:
                 refused = first_refused(session, attempt, job)
                 session.placeable[job.key] = len(attempt.allocated)
                 cause, stuck = refused if refused is not None else (Cause.NEXT, stuck)
+                if stuck is not None and stuck.nominated is not None and cause is Cause.NODES and session.find(stuck):
+                    cause = Cause.PIPELINED
                 if cause is Cause.QUEUE_SHARE:
                     attempt.discard()  # the queue is judged by what it uses, and the job by all that it needs
             return msgspec.structs.replace(explainer.explain(job, cause, stuck), ready=ready)

@@ -38,9 +38,9 @@ class Nominees:
         """What those who hold room are going to take of each queue, by its name."""
         self._in_use = False
 
-    def hold(self) -> None:
-        """Everybody who still waits takes the room on the nominated node, if it is there."""
-        self._in_use = True
+    def hold(self, *, in_use: bool = True) -> None:
+        """Everybody who still waits takes the room on the nominated node, if it is there; `in_use` in earnest."""
+        self._in_use |= in_use
         if not self._waiting:
             return
         table = self._session.state.table

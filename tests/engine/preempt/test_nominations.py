@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 
 from baton.engine.events import GroupChanged, PodChanged, PodRemoved
-from baton.engine.objects import NodeName, PodKey
+from baton.engine.objects import GroupKey, NodeName, PodKey
+from baton.engine.verdicts import Cause
 from tests.engine.clusters import Cluster, evictions, gang, job, node, queue, spec, whole
 
 CARD = spec(ask=[whole()])
@@ -49,6 +50,21 @@ def test_a_shorter_job_does_not_take_the_room_of_the_victims() -> None:
     leave(cluster, "low-0")
     assert cluster.run(1.0).placed == {}, "one of two cards is free, and it is not for the newcomer"
     leave(cluster, "low-1")
+    assert set(cluster.run(2.0).placed) == {"high-0", "high-1"}
+
+
+def test_whoever_asks_why_is_told_so() -> None:
+    """As in the plan; and asking takes nothing from anybody."""
+    cluster = preempted()
+    come(cluster, "quick")
+    leave(cluster, "low-0")
+    for _ in range(2):
+        verdicts = {name: cluster.engine.explain(GroupKey(f"team/{name}"), 1.0) for name in ("quick", "high")}
+        assert [verdict.cause for verdict in verdicts.values()] == [Cause.NODES, Cause.PIPELINED]
+        assert "0 of 1 cards" in verdicts["quick"].paragraph()
+        assert cluster.run(1.0).verdicts["high"].cause is Cause.PIPELINED
+    leave(cluster, "low-1")
+    cluster.engine.explain(GroupKey("team/quick"), 2.0)
     assert set(cluster.run(2.0).placed) == {"high-0", "high-1"}
 
 
