@@ -137,3 +137,12 @@ def test_what_is_never_shown_is_waited_for_so_long_and_then_forgotten(monkeypatc
     echoes.wrote(thing(7))
     store.put(thing(7))
     assert echoes.unseen_s("a") is None
+
+
+def test_a_deletion_whose_answer_comes_after_the_end_was_shown_leaves_nothing_behind() -> None:
+    """A uid does not come again: what is kept of it would be kept for ever."""
+    store, echoes = a_pair()
+    store.put(thing(5))
+    store.remove(KEY)
+    echoes.deleted(thing(5))
+    assert not echoes._deleted

@@ -49,7 +49,8 @@ class Echoes(Generic[T]):
 
     def deleted(self, item: T) -> None:
         """The API server took a deletion."""
-        self._deleted.add(item.metadata.uid)
+        if item.metadata.uid not in self._ended:
+            self._deleted.add(item.metadata.uid)
 
     def is_deleted(self, item: T) -> bool:
         """Whether we deleted it; it may still be there, on its way out."""
