@@ -164,3 +164,42 @@ async def later(stream: Stream) -> None:
         await asyncio.sleep(job_controller.COALESCE_S)
         stream.woken[JOB] = None
         await stream.settle()
+
+
+@pytest.mark.parametrize("plugins", [{}, {"svc": (), "ssh": (), "pytorch": ("--master=main",), "mpi": ()}])
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ({"spec": "x"}, "spec"),
+        ({"spec": {"containers": "abc"}}, "spec.containers"),
+        ({"spec": {"containers": [None]}}, r"spec.containers\[0\]"),
+        ({"spec": {"containers": [{"resources": "x"}]}}, r"containers\[0\].resources"),
+        ({"spec": {"containers": [{"resources": {"limits": "x"}}]}}, "resources.limits"),
+        ({"spec": {"containers": [{"resources": {"limits": {"cpu": []}}}]}}, "resources.limits"),
+        ({"spec": {"initContainers": "x"}}, "spec.initContainers"),
+        ({"spec": {"containers": [{"ports": ["x"]}]}}, r"ports\[0\]"),
+        ({"spec": {"containers": [{"env": "x"}]}}, "env"),
+        ({"spec": {"volumes": "x"}}, "spec.volumes"),
+        ({"metadata": "x"}, "metadata"),
+        ({"metadata": {"labels": ["a"]}}, "metadata.labels"),
+        ({"metadata": {"labels": {"a": 1}}}, "metadata.labels"),
+        ({"metadata": {"annotations": "x"}}, "metadata.annotations"),
+    ],
+)
+async def test_a_template_that_is_none_is_told_and_not_a_failure(
+    clock: Clock, template: dict[str, Any], words: str, plugins: dict[str, tuple[str, ...]]
+) -> None:
+    """Nobody looks into templates before the controller where there are no webhooks."""
+    stream = Stream(1)
+    (job,) = stream.server.stores["jobs"]
+    task = msgspec.structs.replace(job.spec.tasks[0], template=template)
+    spec = msgspec.structs.replace(job.spec, tasks=(task,), plugins=plugins)
+    stream.server.stores["jobs"].put(stream.server.changed(job, spec=spec))
+    stream.lend(pods="99")
+    await stream.settle()
+    assert (state(stream).phase, state(stream).reason) == ("Pending", "FailedCreate")
+    assert re.search(
+        f"pods can never be made from this template: the template of task main: .*{words}", state(stream).message
+    )
+    assert {reason for reason, _ in stream.said} == {"FailedCreate"}
+    assert stream.server.requests["create pods"] == 0

@@ -27,7 +27,7 @@ from baton.jobs.job_hands import ClaimMissingError, JobHands
 from baton.jobs.job_memory import REFUSED, Memory, is_of, job_keys_of, lost_while_away, target_keys
 from baton.jobs.job_phases import GroupWish, Order, Plan, World, decide, group_is_open
 from baton.jobs.job_plugins import Plugin, plugins_of
-from baton.jobs.job_pods import group_name, view
+from baton.jobs.job_pods import TemplateError, check_template, group_name, view
 from baton.jobs.job_policies import PodView
 from baton.jobs.queue_credit import QueueCredits
 from baton.jobs.said import record
@@ -209,10 +209,16 @@ class JobController:
         await self._hands.remove_pods([pods[pod.name] for pod in plan.delete], [pods[name] for name in plan.mark])
         status, missing, created = plan.status, False, False
         try:
+            if plan.group is GroupWish.PRESENT:
+                with self._blaming(job, REFUSED):
+                    for task in job.spec.tasks:
+                        check_template(task)
             job, status = await self._furnish(job, plan)
             created = await self._tend(msgspec.structs.replace(world, job=job, group=group), plan, memory)
         except ClaimMissingError:
             missing = True
+        except TemplateError as error:
+            memory.refused(error)
         finally:
             # Whatever was refused: the phase and the counts are true.
             status = _with_refusal(status, memory)

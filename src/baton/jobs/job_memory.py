@@ -7,7 +7,7 @@ import msgspec
 
 from baton.errors import BatonError
 from baton.jobs.job_census import phase_of
-from baton.jobs.job_pods import pod_name
+from baton.jobs.job_pods import TemplateError, pod_name
 from baton.jobs.job_policies import PodView
 from baton.kube.core import Pod
 from baton.kube.errors import ApiError, InvalidError
@@ -70,7 +70,7 @@ class Memory(msgspec.Struct):
 
 def _refusal_words(error: BatonError) -> str:
     said = error.message if isinstance(error, ApiError) else str(error)
-    if isinstance(error, InvalidError):
+    if isinstance(error, InvalidError | TemplateError):
         return f"pods can never be made from this template: {said}; delete the job, mend that and submit the job anew"
     return f"pods are refused and tried again: {said}"
 

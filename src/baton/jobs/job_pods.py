@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 
+from baton.errors import BatonError
 from baton.jobs.job_policies import PodView
 from baton.jobs.times import seconds
 from baton.kube.core import Pod
 from baton.kube.numerals import whole_number
-from baton.kube.volcano import BATCH, JOB_KIND, Job, TaskSpec
+from baton.kube.volcano import BATCH, JOB_KIND, Job, Quantities, TaskSpec
 from baton.kube.volcano_names import (
     COOLDOWN_TIME,
     DEFAULT_SCHEDULER,
@@ -37,6 +38,51 @@ Body = dict[str, Any]
 _HANDED_DOWN = (PREEMPTABLE, COOLDOWN_TIME, REVOCABLE_ZONE)
 _LABELS_HANDED_DOWN = (PREEMPTABLE, COOLDOWN_TIME)
 _LONGEST_LABEL = 63
+
+
+_Many = list[dict[str, Any]] | None
+
+
+class _Resources(msgspec.Struct):
+    limits: Quantities | None = None
+    requests: Quantities | None = None
+
+
+class _Container(msgspec.Struct, rename="camel"):
+    resources: _Resources | None = None
+    env: _Many = None
+    ports: _Many = None
+    volume_mounts: _Many = None
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    volumes: _Many = None
+
+
+class _Metadata(msgspec.Struct):
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Template(msgspec.Struct):
+    """What is read of a pod template, or added to."""
+
+    metadata: _Metadata | None = None
+    spec: _Spec | None = None
+
+
+class TemplateError(BatonError):
+    """A task's template is no pod template."""
+
+
+def check_template(task: TaskSpec) -> None:
+    """Whether the template has the form of one. The API server says so of pods, but they are made out of it first."""
+    try:
+        msgspec.convert(task.template, _Template)
+    except msgspec.ValidationError as error:
+        raise TemplateError(f"the template of task {task.name}: {error}") from None
 
 
 def pod_name(job: str, task: str, index: int) -> str:
