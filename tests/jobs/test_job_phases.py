@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from baton.jobs.job_census import PORTION
 from baton.jobs.job_phases import GroupWish
 from baton.kube.volcano_names import BusAction, JobPhase
 from tests.jobs.job_worlds import a_group, a_job, a_pod, command, on, phase_after, pods_in, step
@@ -259,3 +260,12 @@ def test_counts_are_by_phase_and_task_and_leave_out_what_is_leaving() -> None:
     status = step(a_job("Running", minAvailable=1), pods).status
     assert (status.running, status.pending, status.unknown, status.terminating) == (1, 1, 1, 1)
     assert status.task_status_count["worker"].phase == {"Running": 1, "Pending": 1, "Unknown": 1}
+
+
+def test_pods_are_made_in_portions_however_many_somebody_asks_for() -> None:
+    """A slip of the finger must not fill the memory of a controller that all jobs share."""
+    job = a_job("Pending", tasks=[{"name": "worker", "replicas": 2**31 - 1, "minAvailable": 1, "template": {}}])
+    first = step(job)
+    assert [slot.index for slot in first.create] == list(range(PORTION))
+    there = [a_pod(slot.index, "Pending") for slot in first.create]
+    assert step(job, there).create[0].index == PORTION

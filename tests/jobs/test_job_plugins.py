@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from baton.errors import BatonError
 from baton.jobs.job_plugins import plugins_of
 from baton.jobs.job_plugins.plugin import parsed
 from baton.jobs.job_plugins.ssh import Ssh
@@ -224,3 +225,11 @@ def test_what_the_template_leaves_empty_comes_from_the_job(nothing: str | None) 
     job.spec.tasks[0].template["spec"] |= {"schedulerName": nothing, "priorityClassName": nothing}
     spec = pod(job, 0)["spec"]
     assert (spec["schedulerName"], spec["priorityClassName"]) == ("baton", "high")
+
+
+@pytest.mark.parametrize("plugin", ["svc", "ssh", "pytorch", "tensorflow", "mpi"])
+def test_more_addresses_than_an_object_holds_are_refused_before_they_are_written(plugin: str) -> None:
+    """A slip of the finger must not fill the memory of a controller that all jobs share."""
+    job = a_job(("master", 2**31 - 1), ("worker", 2**31 - 1), plugins={plugin: []})
+    with pytest.raises(BatonError, match=r"task \w+ has 2147483647 replicas, and .* at most 65536"):
+        things(job) if plugin in ("svc", "ssh") else pod(job, 0)

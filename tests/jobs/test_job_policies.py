@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from baton.jobs.job_memory import lost_while_away
 from baton.jobs.job_policies import PodView, happenings
 from baton.kube.volcano_names import JobPhase
 from tests.jobs.job_worlds import NOW_S, a_group, a_job, a_pod, on, phase_after, pods_in, step
@@ -321,3 +322,9 @@ def test_on_the_last_retry_a_targeted_restart_keeps_what_is_finished(action: str
     assert phase_after(ended) == P.FAILED
     job = msgspec.structs.replace(job, status=ended.status)
     assert names(step(job, PART_PODS).delete) == ["train-ps-0", *WORKERS[:3]]
+
+
+def test_what_was_lost_while_nobody_looked_is_found_however_many_are_asked_for() -> None:
+    tasks = [{"name": "worker", "replicas": 2**31 - 1, "minAvailable": 1, "template": {}}]
+    job = a_job("Running", tasks=tasks, status={"taskStatusCount": {"worker": {"phase": {"Running": 3}}}})
+    assert names(lost_while_away(job, pods_in("Running"))) == ["train-worker-1", "train-worker-2"]

@@ -1,5 +1,6 @@
 """Who is there, who must not be, and who is missing: a job's pods against its spec and status. Pure."""
 
+import itertools
 from collections.abc import Sequence
 
 import msgspec
@@ -10,6 +11,8 @@ from baton.kube.volcano_names import BusAction, JobPhase
 
 ACTIVE = frozenset({JobPhase.PENDING, JobPhase.RUNNING, JobPhase.RESTARTING})
 """Phases in which policies act; in all others the job is on its way out, or out."""
+PORTION = 5000
+"""So many pods of a task are made at one look, however many are asked for: a look has to end, and memory does."""
 _PHASES = {str(phase): phase for phase in JobPhase}
 
 
@@ -74,14 +77,13 @@ def counted(job: Job, pods: Sequence[PodView], doomed: set[str]) -> JobStatus:
 
 
 def missing_pods(job: Job, pods: Sequence[PodView]) -> tuple[Slot, ...]:
-    """The pods that should be there and are not, for tasks whose predecessors are up."""
+    """The first pods that should be there and are not, for tasks whose predecessors are up."""
     there = {(pod.task, pod.index) for pod in pods}
     return tuple(
         Slot(task, index)
         for task in job.spec.tasks
         if _may_start(job, task, pods)
-        for index in range(task.replicas)
-        if (task.name, index) not in there
+        for index in itertools.islice((i for i in range(task.replicas) if (task.name, i) not in there), PORTION)
     )
 
 

@@ -1,5 +1,6 @@
 """What the job controller remembers beside the API server, and whose job an object belongs to."""
 
+import itertools
 import time
 from collections.abc import Iterable
 
@@ -120,7 +121,7 @@ def lost_while_away(job: Job, pods: list[PodView]) -> list[PodView]:
         counted = job.status.task_status_count.get(task.name)
         there = {pod.index for pod in pods if pod.task == task.name}
         number = min(sum(counted.phase.values()), task.replicas) - len(there) if counted is not None else 0
-        missing = [index for index in range(task.replicas) if index not in there]
+        missing = (index for index in range(task.replicas) if index not in there)
         lost += [
             PodView(
                 name=pod_name(job.metadata.name, task.name, index),
@@ -128,6 +129,6 @@ def lost_while_away(job: Job, pods: list[PodView]) -> list[PodView]:
                 index=index,
                 version=job.status.version,
             )
-            for index in missing[: max(0, number)]
+            for index in itertools.islice(missing, max(0, number))
         ]
     return lost

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
+from baton.errors import BatonError
 from baton.jobs.job_pods import Body, pod_name
 from baton.kube.client import Resource
 from baton.kube.numerals import whole_number
@@ -12,6 +13,9 @@ from baton.kube.objects import Metadata
 from baton.kube.volcano import Job, TaskSpec
 
 Value = str | int | bool
+
+
+_MOST_HOSTS = 65_536
 
 
 class Thing(msgspec.Struct, frozen=True):
@@ -128,6 +132,11 @@ def find_task(job: Job, name: str) -> TaskSpec | None:
 
 def hosts_of(job: Job, task: TaskSpec) -> list[str]:
     """The addresses of a task's pods in the job's headless service; a fixed host name is one address."""
+    if task.replicas > _MOST_HOSTS:
+        raise BatonError(
+            f"task {task.name} has {task.replicas} replicas, and the addresses of its pods are needed: of at most"
+            f" {_MOST_HOSTS}, because no ConfigMap or Secret holds more than 1 MiB"
+        )
     spec: dict[str, Any] = task.template.get("spec") or {}
     subdomain = spec.get("subdomain") or job.metadata.name
     fixed = spec.get("hostname")
