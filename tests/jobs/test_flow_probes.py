@@ -60,3 +60,10 @@ async def test_a_pod_that_accepts_and_stays_silent_does_not_hold_the_controller_
     released.set()
     server.close()
     await server.wait_closed()
+
+
+@pytest.mark.parametrize("number", [65_536, 2**40, -1])
+async def test_a_port_that_cannot_be_is_not_answered(number: int) -> None:
+    """Schemas of others may let it pass; it is no reason for the flow to stand still."""
+    checks = [Check("job", "worker", number), Check("job", "worker", number, "/up")]
+    assert await holding([(check, ["127.0.0.1"]) for check in checks]) == set()

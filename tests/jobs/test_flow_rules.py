@@ -300,3 +300,10 @@ def test_nothing_starts_after_a_failure(parents: list[set[int]], successes: int,
         world.end(0, "Completed")
     assert world.flow.status.state.phase == "Failed"
     assert set(world.jobs) == there
+
+
+@pytest.mark.parametrize("name", [{}, [1], None])
+def test_a_list_whose_elements_have_no_name_is_replaced(name: Any) -> None:
+    """The API server refuses it then, and says so; that it cannot be merged is not the flow's end."""
+    change = {"containers": [{"name": name}]}
+    assert patched({"containers": [{"name": "main", "image": "x"}]}, change) == change

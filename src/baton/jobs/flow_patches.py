@@ -41,7 +41,9 @@ def patched(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
 
 
 def _named(value: Any, key: str) -> TypeGuard[list[dict[str, Any]]]:
-    return isinstance(value, list) and all(isinstance(item, dict) and key in item for item in value)
+    return isinstance(value, list) and all(
+        isinstance(item, dict) and isinstance(item.get(key), str | int) for item in value
+    )
 
 
 def _merged(before: list[dict[str, Any]], changes: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ async def _all_answer(session: aiohttp.ClientSession, check: Check, addresses: S
 
 
 async def _answers(session: aiohttp.ClientSession, check: Check, address: str) -> bool:
-    with contextlib.suppress(OSError, TimeoutError, aiohttp.ClientError, ValueError):
+    with contextlib.suppress(OSError, TimeoutError, aiohttp.ClientError, ValueError, OverflowError):
         if check.path is None:
             async with asyncio.timeout(_LIMIT_S):
                 _, writer = await asyncio.open_connection(address, check.port)
