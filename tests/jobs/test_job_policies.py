@@ -328,3 +328,12 @@ def test_what_was_lost_while_nobody_looked_is_found_however_many_are_asked_for()
     tasks = [{"name": "worker", "replicas": 2**31 - 1, "minAvailable": 1, "template": {}}]
     job = a_job("Running", tasks=tasks, status={"taskStatusCount": {"worker": {"phase": {"Running": 3}}}})
     assert names(lost_while_away(job, pods_in("Running"))) == ["train-worker-1", "train-worker-2"]
+
+
+@pytest.mark.parametrize("reason", ["RestartTask", "RestartPod", "RestartPartition"])
+def test_a_pod_that_is_lost_while_nobody_looks_and_another_task_restarts_is_an_eviction(reason: str) -> None:
+    counts = {"ps": {"phase": {"Running": 1}}, "worker": {"phase": {"Running": 1}}}
+    job = a_job("Restarting", tasks=PARTS, reason=reason, status={"retryCount": 1, "taskStatusCount": counts})
+    staying = [a_pod(index, marked=index > 0) for index in range(4)]
+    assert names(lost_while_away(job, staying)) == ["train-ps-0"]
+    assert not lost_while_away(a_job("Restarting", tasks=PARTS, status={"taskStatusCount": counts}), staying)

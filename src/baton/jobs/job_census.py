@@ -11,6 +11,8 @@ from baton.kube.volcano_names import BusAction, JobPhase
 
 ACTIVE = frozenset({JobPhase.PENDING, JobPhase.RUNNING, JobPhase.RESTARTING})
 """Phases in which policies act; in all others the job is on its way out, or out."""
+TARGETED = frozenset({BusAction.RESTART_TASK, BusAction.RESTART_POD, BusAction.RESTART_PARTITION})
+"""Restarts of a part: all other pods stay, and so do group and version."""
 PORTION = 5000
 """So many pods of a task are made at one look, however many are asked for: a look has to end, and memory does."""
 _PHASES = {str(phase): phase for phase in JobPhase}

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from baton.errors import BatonError
-from baton.jobs.job_census import phase_of
+from baton.jobs.job_census import TARGETED, phase_of
 from baton.jobs.job_pods import TemplateError, pod_name
 from baton.jobs.job_policies import PodView
 from baton.kube.core import Pod
@@ -114,7 +114,8 @@ def target_keys(command: Command) -> Iterable[str]:
 
 def lost_while_away(job: Job, pods: list[PodView]) -> list[PodView]:
     """Pods that the status counts and that are not there: they went away while no controller looked."""
-    if phase_of(job) not in (JobPhase.PENDING, JobPhase.RUNNING):
+    phase, partly = phase_of(job), job.status.state.reason in TARGETED
+    if phase not in (JobPhase.PENDING, JobPhase.RUNNING) and not (phase == JobPhase.RESTARTING and partly):
         return []
     lost = []
     for task in job.spec.tasks:

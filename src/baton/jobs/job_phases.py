@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from baton.jobs.job_census import ACTIVE, Slot, counted, doomed_pods, missing_pods, phase_of
+from baton.jobs.job_census import ACTIVE, TARGETED, Slot, counted, doomed_pods, missing_pods, phase_of
 from baton.jobs.job_policies import (
     RUNNING,
     SUCCEEDED,
@@ -47,8 +47,7 @@ _AFTER = {
     JobPhase.TERMINATING: JobPhase.TERMINATED,
     JobPhase.COMPLETING: JobPhase.COMPLETED,
 }
-_TARGETED = frozenset({BusAction.RESTART_TASK, BusAction.RESTART_POD, BusAction.RESTART_PARTITION})
-_ACTIONS = frozenset({*_ENDINGS, *_TARGETED, BusAction.RESTART_JOB, BusAction.RESUME_JOB})
+_ACTIONS = frozenset({*_ENDINGS, *TARGETED, BusAction.RESTART_JOB, BusAction.RESUME_JOB})
 _CAUSE = re.compile(r"\w+ of (pod|task) (\S+)")
 _AND = "; "
 """Between the causes of several restarts that are under way at once."""
@@ -139,7 +138,7 @@ def group_is_stale(job: Job, group: PodGroup) -> bool:
     """Whether the PodGroup is of an earlier life; one without a version (another controller's) is taken as it is."""
     version = group.metadata.annotations.get(JOB_VERSION)
     if version is None:
-        return phase_of(job) == JobPhase.RESTARTING and job.status.state.reason not in _TARGETED
+        return phase_of(job) == JobPhase.RESTARTING and job.status.state.reason not in TARGETED
     return version != str(job.status.version)
 
 
@@ -186,7 +185,7 @@ def _act(world: World, phase: JobPhase, reaction: Reaction) -> Plan | None:
     if phase not in ACTIVE:
         return None
     if action == BusAction.RESTART_JOB:
-        partly = status.state.reason in _TARGETED and status.retry_count < world.job.spec.max_retry
+        partly = status.state.reason in TARGETED and status.retry_count < world.job.spec.max_retry
         if phase == JobPhase.RESTARTING and not partly:
             return None
         restarted = _next_life(status, JobPhase.RESTARTING, world.now_s, action, message)
@@ -209,7 +208,7 @@ def _restart_some(
             return None
         targets = list({**begun, **{pod.name: pod for pod in targets}}.values())
         said = ()
-        if reaction.action != BusAction.RESTART_POD and status.state.reason in _TARGETED:
+        if reaction.action != BusAction.RESTART_POD and status.state.reason in TARGETED:
             words = _AND.join((status.state.message, f"{reaction.action}: {message}"))
             status = msgspec.structs.replace(status, state=msgspec.structs.replace(status.state, message=words))
     elif not (targets or cause.task):
@@ -244,7 +243,7 @@ def _begun(world: World) -> list[PodView]:
     job, state = world.job, world.job.status.state
     found: dict[str, PodView] = {}
     retried = job.status.retry_count < job.spec.max_retry
-    if phase_of(job) == JobPhase.RESTARTING and state.reason in _TARGETED and retried:
+    if phase_of(job) == JobPhase.RESTARTING and state.reason in TARGETED and retried:
         for words in state.message.split(_AND):
             action, colon, because = words.rpartition(": ")
             if cause := _CAUSE.match(because):
@@ -391,7 +390,7 @@ def _group_wish(job: Job, group: PodGroup | None) -> GroupWish:
         return GroupWish.ABSENT
     if group is not None and group_is_stale(job, group):
         return GroupWish.ABSENT
-    if phase == JobPhase.RESTARTING and job.status.state.reason not in _TARGETED:
+    if phase == JobPhase.RESTARTING and job.status.state.reason not in TARGETED:
         return GroupWish.AS_IT_IS
     return GroupWish.PRESENT
 
