@@ -337,3 +337,20 @@ def test_a_pod_that_is_lost_while_nobody_looks_and_another_task_restarts_is_an_e
     staying = [a_pod(index, marked=index > 0) for index in range(4)]
     assert names(lost_while_away(job, staying)) == ["train-ps-0"]
     assert not lost_while_away(a_job("Restarting", tasks=PARTS, status={"taskStatusCount": counts}), staying)
+
+
+@pytest.mark.parametrize("action", ["RestartPod", "RestartPartition", "RestartTask"])
+@pytest.mark.parametrize(
+    ("event", "pods"),
+    [
+        ("TaskFailed", [a_pod(0), a_pod(1), a_pod(2), a_pod(3, restarts=3)]),
+        ("TaskCompleted", pods_in("Succeeded", "Succeeded", "Succeeded", "Succeeded")),
+    ],
+)
+def test_an_event_of_a_task_that_names_no_pod_restarts_the_task(event: str, pods: list[PodView], action: str) -> None:
+    """Not its first partition, which may be well, and not nothing, which would cost all retries in a second."""
+    job = a_job("Running", tasks=PARTS, policies=[on(event, action)])
+    plan = step(job, pods)
+    assert names(plan.delete) == WORKERS
+    job = msgspec.structs.replace(job, status=plan.status)
+    assert names(step(job, pods).delete) == WORKERS

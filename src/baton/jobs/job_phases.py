@@ -208,7 +208,8 @@ def _restart_some(
             return None
         targets = list({**begun, **{pod.name: pod for pod in targets}}.values())
         said = ()
-        if reaction.action != BusAction.RESTART_POD and status.state.reason in TARGETED:
+        one_pod = reaction.action == BusAction.RESTART_POD and cause.pod  # whose mark is enough to remember it by
+        if not one_pod and status.state.reason in TARGETED:
             words = _AND.join((status.state.message, f"{reaction.action}: {message}"))
             status = msgspec.structs.replace(status, state=msgspec.structs.replace(status.state, message=words))
     elif not (targets or cause.task):
@@ -223,9 +224,12 @@ def _restart_some(
 
 
 def _targets(world: World, action: str, task_name: str, pod_name: str) -> list[PodView]:
-    """The pods of this version that the action takes: of the task, of the partition, or the one."""
+    """The pods of this version that the action takes: of the task, of the partition, or the one. What happened to a
+    task and to no pod in particular is answered for the whole of it."""
     version = world.job.status.version
     mine = [pod for pod in world.pods if pod.task == task_name and pod.version == version and not pod.marked]
+    if not pod_name:
+        return mine
     if action == BusAction.RESTART_POD:
         return [pod for pod in mine if pod.name == pod_name]
     if action == BusAction.RESTART_PARTITION:
@@ -248,9 +252,11 @@ def _begun(world: World) -> list[PodView]:
             action, colon, because = words.rpartition(": ")
             if cause := _CAUSE.match(because):
                 kind, name = cause.groups()
-                task = name if kind == "task" else name.removeprefix(f"{job.metadata.name}-").rpartition("-")[0]
-                targets = _targets(world, action if colon else state.reason, task, name)
-                found |= {pod.name: pod for pod in targets}
+                task, pod = name, ""
+                if kind == "pod":
+                    task, pod = name.removeprefix(f"{job.metadata.name}-").rpartition("-")[0], name
+                targets = _targets(world, action if colon else state.reason, task, pod)
+                found |= {target.name: target for target in targets}
     return list(found.values())
 
 
