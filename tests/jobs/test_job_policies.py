@@ -354,3 +354,9 @@ def test_an_event_of_a_task_that_names_no_pod_restarts_the_task(event: str, pods
     assert names(plan.delete) == WORKERS
     job = msgspec.structs.replace(job, status=plan.status)
     assert names(step(job, pods).delete) == WORKERS
+
+
+def test_a_task_without_partitions_is_one() -> None:
+    """A restart of nothing would cost all retries in a second."""
+    job = a_job("Running", policies=[on("PodFailed", "RestartPartition")])
+    assert names(step(job, pods_in("Running", "Failed", "Running")).delete) == WORKERS[:3]

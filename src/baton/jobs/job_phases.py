@@ -236,7 +236,7 @@ def _targets(world: World, action: str, task_name: str, pod_name: str) -> list[P
         task = next((task for task in world.job.spec.tasks if task.name == task_name), None)
         policy = task.partition_policy if task is not None else None
         if policy is None or policy.partition_size <= 0:
-            return []
+            return mine
         index = next((pod.index for pod in mine if pod.name == pod_name), index_in_name(pod_name))
         return [pod for pod in mine if pod.index // policy.partition_size == index // policy.partition_size]
     return mine
