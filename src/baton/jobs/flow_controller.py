@@ -1,6 +1,7 @@
 """JobFlows: makes the jobs of a graph in its order; and what JobTemplates tell about the jobs made from them."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import structlog
 from prometheus_client import Gauge
@@ -51,6 +52,8 @@ class JobFlowController:
             for phase in (FlowPhase.SUCCEED, FlowPhase.FAILED)
         }
         self._flows: Store[JobFlow]
+        self._newest: Echoes[JobFlow]
+        """Flows with what we wrote: a job may be seen to be gone before the status that remembers it."""
         self._templates: Store[JobTemplate]
         self._jobs: Echoes[Job]
         self._pods: Store[Pod]
@@ -58,6 +61,7 @@ class JobFlowController:
 
     def watch(self, scope: Scope, wake: Wake) -> None:
         self._flows = scope.store(JOB_FLOWS, {"template": _template_index})
+        self._newest = Echoes(self._flows)
         self._templates = scope.store(JOB_TEMPLATES)
         self._pods = scope.store(PODS, {"task of job": _task_index})
         jobs = scope.store(JOBS, {"flow": _flow_index})
@@ -78,7 +82,7 @@ class JobFlowController:
         self._flows.subscribe(lambda delta: wake(delta.key))
 
     async def sync(self, key: Key) -> float | None:
-        flow = self._flows.get(key)
+        flow = self._newest.get(key)
         if flow is None:
             self._looked_at.discard(key)
             return None
@@ -153,11 +157,16 @@ class JobFlowController:
 
     async def _write(self, flow: JobFlow, decision: rules.Decision) -> None:
         metadata, phase = flow.metadata, decision.status.state.phase
-        # Whole: a merge patch would keep the counts of phases that no pod is in any more.
-        change = [{"op": "add", "path": "/status", "value": decision.status}]
-        await self._client.patch(
+        # Whole: a merge patch would keep the counts of phases that no pod is in any more. And for this flow only: a new
+        # one of that name would take the steps of this one for done.
+        change: list[dict[str, Any]] = [
+            {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
+            {"op": "add", "path": "/status", "value": decision.status},
+        ]
+        written = await self._client.patch(
             JOB_FLOWS, metadata.name, change, metadata.namespace, subresource="status", content_type=JSON_PATCH
         )
+        self._newest.wrote(written)
         if phase != flow.status.state.phase and phase in self._ended:
             self._ended[phase].labels(metadata.namespace).inc()
 
