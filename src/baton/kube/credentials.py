@@ -15,12 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
-import structlog
 
 from baton.errors import UnavailableError
 from baton.kube.kubeconfig import Access, KubeconfigError
-
-_LOG = structlog.get_logger("baton.kube")
 
 _FILE_TTL_S = 60.0
 """How long a token read from a file is used: kubelet rotates it long before it expires."""
@@ -130,7 +127,9 @@ class Tls:
         except KubeconfigError as error:
             if self._made_of is None:
                 raise
-            _LOG.warning("certificates that changed cannot be used yet", error=str(error))
+            import structlog  # here, because commands that ask one question have no use for it
+
+            structlog.get_logger("baton.kube").warning("certificates that changed cannot be used yet", error=str(error))
 
 
 def _bearer(token: str | None) -> dict[str, str]:
