@@ -36,8 +36,10 @@ def between_jobs(session: Session, job: Job, allowed: Allowed | None = None) -> 
     queue = job.queue
     assert queue is not None
 
+    priority = job.priority
+
     def eligible(other: Task) -> bool:
-        return other.job is not None and other.job is not job and other.job.priority <= job.priority
+        return other.job is not None and other.job is not job and other.job.group.priority <= priority
 
     def final(preemptor: Task, victims: Sequence[Task]) -> list[Task]:
         return _for_good(session, preemptor, (allowed or session.preemptable)(preemptor, victims))
@@ -52,13 +54,16 @@ def between_jobs(session: Session, job: Job, allowed: Allowed | None = None) -> 
     return keep_or_discard(session, job, statement)
 
 
-def _for_good(session: Session, preemptor: Task, victims: Sequence[Task]) -> list[Task]:
+def _for_good(session: Session, preemptor: Task, victims: list[Task]) -> list[Task]:
     """Those who would not come to take their room back. Of jobs that are as important as the preemptor's, whatever the
     plugins say of them, these are the ones whose gang stands without them, or whose job stays at least as rich as the
     preemptor's becomes."""
     job = preemptor.job
     assert job is not None
-    equal = [victim for victim in victims if victim.job is not None and victim.job.priority == job.priority]
+    priority = job.priority
+    equal = [victim for victim in victims if victim.job is not None and victim.job.group.priority == priority]
+    if not equal:
+        return victims
     staying = {victim.key for victim in equal}
     staying -= {victim.key for victim in surplus(equal, last_ones=False)}
     if staying:
