@@ -69,7 +69,7 @@ def test_victims_do_not_take_back_what_they_left_however_important_they_are_in_t
 
 
 TIERS = """
-actions: "allocate, {action}"
+actions: "allocate, reclaim"
 tiers:
 - plugins: [{{name: priority}}, {first}, {{name: conformance}}]
 - plugins: [{{name: {second}}}, {{name: predicates}}]
@@ -82,13 +82,12 @@ def test_a_queue_within_what_it_deserves_keeps_it_although_the_first_tier_knows_
     """Each deserves the cpu that its pod wants, and there is memory for one of them."""
     jobs = [job(f"of-{name}", what=spec(cpu=1, memory_gib=4), queue=name) for name in ("one", "other")]
     queues = [queue(name, deserved={"cpu": 1000, "memory": GIB}) for name in ("one", "other")]
-    conf = TIERS.format(action="reclaim", first=first, second="capacity")
+    conf = TIERS.format(first=first, second="capacity")
     cluster = Cluster(nodes=[node("n", cpu=8, memory_gib=4)], jobs=jobs, queues=queues, conf=conf)
     assert evictions(cluster, jobs)[-6:] == [0] * 6
 
 
-@pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
-def test_queues_whose_pods_do_not_fit_together_do_not_take_turns(action: str) -> None:
+def test_queues_whose_pods_do_not_fit_together_do_not_take_turns() -> None:
     """Each deserves all that it wants, but the pods do not go into the nodes."""
     jobs = [
         gang("one", pods=2, what=spec(cpu=3), queue="one", on=["a", "b"]),
@@ -96,8 +95,7 @@ def test_queues_whose_pods_do_not_fit_together_do_not_take_turns(action: str) ->
     ]
     nodes = [node(name, cpu=4) for name in ("a", "b")] + [node("c", cpu=2)]
     queues = [queue(name) for name in ("one", "other")]
-    conf = TIERS.format(action=action, first=PLAIN_GANG, second="proportion")
-    cluster = Cluster(nodes=nodes, jobs=jobs, queues=queues, conf=conf)
+    cluster = Cluster(nodes=nodes, jobs=jobs, queues=queues, conf=TIERS.format(first=PLAIN_GANG, second="proportion"))
     assert evictions(cluster, jobs)[-6:] == [0] * 6
     assert runs(cluster, "one-0")
 
@@ -108,6 +106,6 @@ def test_what_is_above_what_a_queue_deserves_still_goes() -> None:
         *(job(f"mine{number}", what=CARD, queue="mine") for number in range(4)),
     ]
     queues = [queue(name) for name in ("mine", "theirs")]
-    conf = TIERS.format(action="reclaim", first="{name: gang}", second="proportion")
+    conf = TIERS.format(first="{name: gang}", second="proportion")
     cluster = Cluster(nodes=[node("a", cards=4)], jobs=jobs, queues=queues, conf=conf)
     assert sum(evictions(cluster, jobs)) == 2

@@ -10,7 +10,7 @@ members that are of no use. `allowWholeBundle: false` in the action's arguments 
 from collections.abc import Sequence
 
 from baton.engine.actions.preempt import between_jobs
-from baton.engine.actions.reclaim import for_good, reclaim_for, reclaim_with
+from baton.engine.actions.reclaim import reclaim_for, reclaim_with
 from baton.engine.columns import Rows
 from baton.engine.domains import Rank
 from baton.engine.evictions import (
@@ -77,14 +77,9 @@ def _whole_gangs(session: Session, job: Job, others: Sequence[Job], action: str)
         hook = "preemptable" if action == "gangpreempt" else "reclaimable"
         return session.victims(hook, preemptor, victims, besides=GANG)
 
-    def final(preemptor: Task, victims: Sequence[Task]) -> list[Task]:
-        if action == "gangpreempt":
-            return allowed(preemptor, victims)
-        return for_good(session, preemptor, victims, allowed)
-
     session.nominees.make_way(job)
     statement = session.statement()
-    bundles = _bundles(session, tasks[0], others, final)
+    bundles = _bundles(session, tasks[0], others, allowed)
 
     def attempt() -> Rank | None:
         mark = statement.checkpoint()

@@ -48,26 +48,26 @@ def _of_others(session: Session, queue: QueueShare) -> dict[int, list[Task]]:
     return by_row
 
 
-def for_good(session: Session, reclaimer: Task, victims: Sequence[Task], allowed: Allowed) -> list[Task]:
-    """Those of the victims that are allowed and would not come to take their room back.
+def _for_good(session: Session, reclaimer: Task, victims: Sequence[Task]) -> list[Task]:
+    """Those who would not come to take their room back.
 
     A tier of `gang` or `conformance` alone lets anybody go, although the victim's queue, within what it deserves, could
     at once reclaim for it what the reclaimer then has.
     """
     known: dict[tuple[object, ...], bool] = {}
     chosen = []
-    for victim in allowed(reclaimer, victims):
+    for victim in victims:
         queue = victim.job.queue if victim.job is not None else None
         # What tells two victims of a queue apart is what they ask for and how important they are.
         key = (queue.name if queue is not None else None, victim.needs.number, victim.priority, victim.pod.can_preempt)
         if key not in known:
-            known[key] = queue is not None and _comes_back(session, reclaimer, victim, queue, allowed)
+            known[key] = queue is not None and _comes_back(session, reclaimer, victim, queue)
         if not known[key]:
             chosen.append(victim)
     return chosen
 
 
-def _comes_back(session: Session, reclaimer: Task, victim: Task, theirs: QueueShare, allowed: Allowed) -> bool:
+def _comes_back(session: Session, reclaimer: Task, victim: Task, theirs: QueueShare) -> bool:
     mine = reclaimer.job.queue if reclaimer.job is not None else None
     if mine is None or not mine.queue.reclaimable or not reclaimer.pod.preemptable or not victim.pod.can_preempt:
         return False
@@ -78,7 +78,7 @@ def _comes_back(session: Session, reclaimer: Task, victim: Task, theirs: QueueSh
     try:
         if session.overused(theirs) or not session.preemptive(theirs, victim):
             return False
-        return bool(allowed(victim, [reclaimer]))
+        return bool(session.reclaimable(victim, [reclaimer]))
     finally:
         for line, change in changes:
             line.allocated -= change
@@ -91,7 +91,7 @@ def reclaim_for(session: Session, job: Job, queue: QueueShare, allowed: Allowed 
         return other.status is Status.RUNNING
 
     def final(reclaimer: Task, victims: Sequence[Task]) -> list[Task]:
-        return for_good(session, reclaimer, victims, allowed or session.reclaimable)
+        return _for_good(session, reclaimer, (allowed or session.reclaimable)(reclaimer, victims))
 
     reason = f"reclaimed by queue {queue.name} for {job.key}"
     maker = RoomMaker(session, _of_others(session, queue), eligible, final, reason)
