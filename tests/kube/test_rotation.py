@@ -90,26 +90,28 @@ def look_s(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> f
     return float(request.param)
 
 
+@contextlib.asynccontextmanager
+async def alice(folder: Path, authority: Authority) -> AsyncIterator[tuple[Server, Client]]:
+    """A server and its client, who has said who she is."""
+    become(folder, authority, "alice")
+    async with (
+        serving(authority, authority) as server,
+        Client(load([kubeconfig(folder, server.address, authority)])) as client,
+    ):
+        assert await who(client) == "alice"
+        yield server, client
+
+
 async def test_another_certificate_is_used_when_it_is_time_to_look(
     tmp_path: Path, authority: Authority, look_s: float
 ) -> None:
-    become(tmp_path, authority, "alice")
-    async with (
-        serving(authority, authority) as server,
-        Client(load([kubeconfig(tmp_path, server.address, authority)])) as client,
-    ):
-        assert await who(client) == "alice"
+    async with alice(tmp_path, authority) as (_, client):
         become(tmp_path, authority, "bob")
         assert await who(client) == ("alice" if look_s else "bob")
 
 
 async def test_one_that_is_refused_makes_it_look_at_once(tmp_path: Path, authority: Authority, look_s: float) -> None:
-    become(tmp_path, authority, "alice")
-    async with (
-        serving(authority, authority) as server,
-        Client(load([kubeconfig(tmp_path, server.address, authority)])) as client,
-    ):
-        assert await who(client) == "alice"
+    async with alice(tmp_path, authority) as (server, client):
         server.refused = {"alice"}
         with pytest.raises(UnauthorizedError):
             await who(client)
@@ -122,12 +124,7 @@ async def test_half_a_pair_is_waited_with(
     tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch, files: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(credentials, "_LOOK_S", 0.0)
-    become(tmp_path, authority, "alice")
-    async with (
-        serving(authority, authority) as server,
-        Client(load([kubeconfig(tmp_path, server.address, authority)])) as client,
-    ):
-        assert await who(client) == "alice"
+    async with alice(tmp_path, authority) as (_, client):
         become(tmp_path, authority, "bob", files=files)
         assert await who(client) == "alice"
         (tmp_path / "me.key").unlink()
@@ -140,12 +137,7 @@ async def test_requests_under_way_are_not_cut_by_another_certificate(
     tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(credentials, "_LOOK_S", 0.0)
-    become(tmp_path, authority, "alice")
-    async with (
-        serving(authority, authority) as server,
-        Client(load([kubeconfig(tmp_path, server.address, authority)])) as client,
-    ):
-        assert await who(client) == "alice"
+    async with alice(tmp_path, authority) as (_, client):
         session = client._session
         become(tmp_path, authority, "bob")
         assert await who(client) == "bob"
