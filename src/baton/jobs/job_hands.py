@@ -23,7 +23,7 @@ from baton.jobs.job_pods import claim_name, group_name, owned_metadata, pod_body
 from baton.jobs.queue_credit import QueueCredits
 from baton.kube.client import JSON_PATCH, Client, Resource
 from baton.kube.core import CLAIMS, PODS, Pod
-from baton.kube.errors import ConflictError, NotFoundError
+from baton.kube.errors import ConflictError, InvalidError, NotFoundError
 from baton.kube.objects import Metadata
 from baton.kube.store import Key
 from baton.kube.volcano import BATCH, JOB_KIND, JOBS, POD_GROUPS, Job, JobStatus, PodGroup, PodGroupSpec
@@ -205,13 +205,28 @@ class JobHands:
             await self._renew(job, thing, content)
 
     async def _renew(self, job: Job, thing: Belonging, content: dict[str, Any]) -> None:
-        namespace = job.metadata.namespace
-        found = await self._do(self._client.get(thing.resource, thing.name, namespace))
+        """Change an object of the job's; that it is the job's is part of the request, and read only when that fails."""
+        if thing.renewed:
+            with contextlib.suppress(InvalidError):
+                await self._change(job, thing, content, owner=0)
+                return
+        found = await self._do(self._client.get(thing.resource, thing.name, job.metadata.namespace))
         if not is_of(found.metadata, job):
             raise NameTakenError(thing.resource.plural, found.metadata, job)
         if thing.renewed:
-            change = {"metadata": {"uid": found.metadata.uid}, **content}
-            await self._do(self._client.patch(thing.resource, thing.name, change, namespace))
+            owners = [owner.uid for owner in found.metadata.owner_references]
+            await self._change(job, thing, content, owner=owners.index(job.metadata.uid))
+
+    async def _change(self, job: Job, thing: Belonging, content: dict[str, Any], *, owner: int) -> None:
+        """Replace the content, provided that the job is the owner at that place."""
+        metadata = job.metadata
+        changes = [
+            {"op": "test", "path": f"/metadata/ownerReferences/{owner}/uid", "value": metadata.uid},
+            *({"op": "add", "path": f"/{name}", "value": value} for name, value in content.items()),
+        ]
+        await self._do(
+            self._client.patch(thing.resource, thing.name, changes, metadata.namespace, content_type=JSON_PATCH)
+        )
 
     async def _remove(self, job: Job, thing: Belonging) -> None:
         """Remove an object if it is the job's: what was made may be gone, and the name another's."""
