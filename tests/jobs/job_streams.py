@@ -10,7 +10,7 @@ import msgspec
 from baton.jobs.controller import Surroundings
 from baton.jobs.job_controller import JobController
 from baton.kube.client import JSON_PATCH, Resource
-from baton.kube.errors import ConflictError, NotFoundError
+from baton.kube.errors import ConflictError, InvalidError, NotFoundError
 from baton.kube.store import Key, Store, key_of
 from baton.kube.volcano import Job, Queue
 
@@ -80,11 +80,14 @@ class CountingServer:
         return self._answer(resource, self.changed(old, status=body["status"]))
 
     async def patch(self, resource: Resource[Any], name: str, body: Any, namespace: str, **how: Any) -> Any:
+        is_json = how.get("content_type") == JSON_PATCH
+        if is_json:
+            self._test(resource, name, body)
         self.requests[f"change {resource.plural}"] += 1
-        if how.get("content_type") == JSON_PATCH:
-            return None
         if resource.plural in self.lost:
             raise NotFoundError(404, "NotFound", f"{name} not found")
+        if is_json:
+            return None
         old = self.stores[resource.plural].get(Key(f"{namespace}/{name}")) if resource.plural in self.stores else None
         if old is None:
             return None
@@ -93,6 +96,16 @@ class CountingServer:
             plain[part] = {**plain.get(part, {}), **changes}
         plain["metadata"]["resourceVersion"] = self._next()
         return self._answer(resource, msgspec.json.decode(msgspec.json.encode(plain), type=resource.kind))
+
+    def _test(self, resource: Resource[Any], name: str, operations: list[dict[str, Any]]) -> None:
+        """What a JSON patch says of owners has to be true."""
+        item = self.others.get((resource.plural, name))
+        for operation in operations:
+            path = operation["path"].split("/")
+            if operation["op"] == "test" and "ownerReferences" in path and item is not None:
+                there = item.metadata.owner_references[int(path[-2]) :][:1]
+                if [owner.uid for owner in there] != [operation["value"]]:
+                    raise InvalidError(422, "Invalid", f"testing path {operation['path']} failed")
 
     async def delete(self, resource: Resource[Any], name: str, namespace: str, *, options: Any = None) -> None:
         self.requests[f"delete {resource.plural}"] += 1

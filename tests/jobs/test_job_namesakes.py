@@ -143,3 +143,12 @@ async def test_the_claim_of_an_earlier_job_is_not_used_and_that_of_anybody_else_
     await stream.run_all()
     assert stream.phases() == {"Running"}
     assert stream.server.requests["create persistentvolumeclaims"] == 0
+
+
+async def test_the_hosts_of_a_job_are_changed_although_it_is_not_their_first_owner() -> None:
+    stream = Stream(1)
+    await stream.scale(1, min_available=1, plugins={"svc": ()})
+    await stream.run_all()
+    stream.server.others["configmaps", "j0-svc"] = a_thing_of("j0-svc", [*owner("somebody"), *owner("u0")])
+    await stream.scale(2, min_available=1)
+    assert stream.server.requests["change configmaps"] == 1
