@@ -66,3 +66,63 @@ def test_victims_do_not_take_back_what_they_left_however_important_they_are_in_t
     assert sum(evictions(cluster, jobs)) == 2
     assert runs(cluster, "mine-0")
     assert runs(cluster, "mine-1")
+
+
+TIERS = """
+actions: "allocate, reclaim"
+tiers:
+- plugins: [{{name: priority}}, {first}, {{name: conformance}}]
+- plugins: [{{name: {second}}}, {{name: predicates}}]
+"""
+PLAIN_GANG = "{name: gang, enableReclaimable: false}"
+
+
+@pytest.mark.parametrize("first", ["{name: gang}", PLAIN_GANG], ids=["gang", "nobody but kube-system is protected"])
+def test_a_queue_within_what_it_deserves_keeps_it_although_the_first_tier_knows_no_queues(first: str) -> None:
+    """Each deserves the cpu that its pod wants, and there is memory for one of them."""
+    jobs = [job(f"of-{name}", what=spec(cpu=1, memory_gib=4), queue=name) for name in ("one", "other")]
+    queues = [queue(name, deserved={"cpu": 1000, "memory": GIB}) for name in ("one", "other")]
+    conf = TIERS.format(first=first, second="capacity")
+    cluster = Cluster(nodes=[node("n", cpu=8, memory_gib=4)], jobs=jobs, queues=queues, conf=conf)
+    assert evictions(cluster, jobs)[-6:] == [0] * 6
+
+
+def test_queues_whose_pods_do_not_fit_together_do_not_take_turns() -> None:
+    """Each deserves all that it wants, but the pods do not go into the nodes."""
+    jobs = [
+        gang("one", pods=2, what=spec(cpu=3), queue="one", on=["a", "b"]),
+        gang("other", pods=2, what=spec(cpu=2), queue="other", created_s=1.0),
+    ]
+    nodes = [node(name, cpu=4) for name in ("a", "b")] + [node("c", cpu=2)]
+    queues = [queue(name) for name in ("one", "other")]
+    cluster = Cluster(nodes=nodes, jobs=jobs, queues=queues, conf=TIERS.format(first=PLAIN_GANG, second="proportion"))
+    assert evictions(cluster, jobs)[-6:] == [0] * 6
+    assert runs(cluster, "one-0")
+
+
+def test_what_is_above_what_a_queue_deserves_still_goes() -> None:
+    jobs = [
+        *(job(f"theirs{number}", what=CARD, on=["a"], queue="theirs") for number in range(4)),
+        *(job(f"mine{number}", what=CARD, queue="mine") for number in range(4)),
+    ]
+    queues = [queue(name) for name in ("mine", "theirs")]
+    conf = TIERS.format(first="{name: gang}", second="proportion")
+    cluster = Cluster(nodes=[node("a", cards=4)], jobs=jobs, queues=queues, conf=conf)
+    assert sum(evictions(cluster, jobs)) == 2
+
+
+@pytest.mark.parametrize("second", ["capacity", "proportion"])
+def test_where_no_share_decides_the_more_important_get_the_room_and_keep_it(second: str) -> None:
+    """All queues are far below what they deserve, but only two cards are in nodes that are of use."""
+    jobs = [
+        *(job(f"low{number}", what=CARD, on=["a"], queue=f"low{number}", priority=1) for number in range(2)),
+        *(job(f"high{number}", what=CARD, queue=f"high{number}", priority=9) for number in range(2)),
+    ]
+    names = [f"{kind}{number}" for kind in ("low", "high") for number in range(2)]
+    queues = [queue(name, deserved={CARDS: 8}) for name in names]
+    nodes = [node("a", cards=2), node("b", cards=30, unschedulable=True)]
+    conf = TIERS.format(first="{name: gang}", second=second)
+    cluster = Cluster(nodes=nodes, jobs=jobs, queues=queues, conf=conf)
+    assert sum(evictions(cluster, jobs)) == 2
+    assert runs(cluster, "high0-0")
+    assert runs(cluster, "high1-0")

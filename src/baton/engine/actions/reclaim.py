@@ -3,7 +3,7 @@
 Nothing is evicted unless the job's whole gang then has its places.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from baton.engine.evictions import (
     Allowed,
@@ -48,14 +48,60 @@ def _of_others(session: Session, queue: QueueShare) -> dict[int, list[Task]]:
     return by_row
 
 
+def _for_good(session: Session, reclaimer: Task, victims: Sequence[Task]) -> list[Task]:
+    """Those who would not come to take their room back, and those who are less important.
+
+    A tier of `gang` or `conformance` alone lets anybody go, although the victim's queue, within what it deserves, could
+    at once reclaim for it what the reclaimer then has. Where no share speaks for either of them importance does, and
+    the two do not take turns.
+    """
+    known: dict[tuple[object, ...], bool] = {}
+    chosen = []
+    for victim in victims:
+        queue = victim.job.queue if victim.job is not None else None
+        # What tells two victims of a queue apart is what they ask for and how important they are.
+        name = queue.name if queue is not None else None
+        key = (name, victim.needs.number, _importance(victim), victim.pod.can_preempt)
+        if key not in known:
+            more = _importance(reclaimer) > _importance(victim)
+            known[key] = queue is not None and not more and _comes_back(session, reclaimer, victim, queue)
+        if not known[key]:
+            chosen.append(victim)
+    return chosen
+
+
+def _importance(task: Task) -> tuple[int, int]:
+    return (task.job.priority if task.job is not None else 0, task.priority)
+
+
+def _comes_back(session: Session, reclaimer: Task, victim: Task, theirs: QueueShare) -> bool:
+    mine = reclaimer.job.queue if reclaimer.job is not None else None
+    if mine is None or not mine.queue.reclaimable or not reclaimer.pod.preemptable or not victim.pod.can_preempt:
+        return False
+    changes = [(line, reclaimer.needs.charge) for line in mine.lineage()]
+    changes += [(line, -victim.needs.charge) for line in theirs.lineage()]
+    for line, change in changes:
+        line.allocated += change
+    try:
+        if session.overused(theirs) or not session.preemptive(theirs, victim):
+            return False
+        return bool(session.reclaimable(victim, [reclaimer]))
+    finally:
+        for line, change in changes:
+            line.allocated -= change
+
+
 def reclaim_for(session: Session, job: Job, queue: QueueShare, allowed: Allowed | None = None) -> bool:
     """Tasks of queues that give back go, one by one; `allowed` may say less than the plugins do."""
 
     def eligible(other: Task) -> bool:
         return other.status is Status.RUNNING
 
+    def final(reclaimer: Task, victims: Sequence[Task]) -> list[Task]:
+        return _for_good(session, reclaimer, (allowed or session.reclaimable)(reclaimer, victims))
+
     reason = f"reclaimed by queue {queue.name} for {job.key}"
-    maker = RoomMaker(session, _of_others(session, queue), eligible, allowed or session.reclaimable, reason)
+    maker = RoomMaker(session, _of_others(session, queue), eligible, final, reason)
     maker.permitted = lambda task: session.preemptive(queue, task) and session.allocatable(queue, task)
     session.nominees.make_way(job)
     statement = session.statement()
