@@ -40,10 +40,29 @@ class ApiServer:
         """Patches of the condition."""
         self.written: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         """Patches of pods."""
+        self.annotations: dict[str, str] = {}
+        self.version = 1
+        self.in_between = 0
+        """So many times somebody else changes the node before it is patched."""
 
     async def node(self, _request: web.Request) -> web.Response:
         status = {"conditions": list(self.conditions.values())}
-        return web.json_response({"metadata": {"name": "node-1", "uid": "n"}, "status": status})
+        metadata = {"name": "node-1", "uid": "n", "annotations": self.annotations, "resourceVersion": str(self.version)}
+        return web.json_response({"metadata": metadata, "status": status})
+
+    async def patch_node(self, request: web.Request) -> web.Response:
+        metadata = (await request.json())["metadata"]
+        if self.in_between and "resourceVersion" in metadata:
+            self.in_between -= 1
+            self.version += 1
+        if metadata.get("resourceVersion", str(self.version)) != str(self.version):
+            return web.json_response({"code": 409, "reason": "Conflict", "message": "changed"}, status=409)
+        self.version += 1
+        for name, value in metadata.get("annotations", {}).items():
+            self.annotations.pop(name, None)
+            if value is not None:
+                self.annotations[name] = value
+        return await self.node(request)
 
     async def patch_condition(self, request: web.Request) -> web.Response:
         (condition,) = (await request.json())["status"]["conditions"]
@@ -86,7 +105,7 @@ async def connected(
     """An agent that follows this API server. Everything within has a limit: what is wrong here waits."""
     application = web.Application()
     application.router.add_get("/api/v1/nodes/node-1", server.node)
-    application.router.add_patch("/api/v1/nodes/node-1", server.node)
+    application.router.add_patch("/api/v1/nodes/node-1", server.patch_node)
     application.router.add_patch("/api/v1/nodes/node-1/status", server.patch_condition)
     application.router.add_get("/api/v1/pods", server.list_or_watch)
     application.router.add_patch("/api/v1/namespaces/ml/pods/pod", server.patch_pod)
@@ -162,6 +181,44 @@ async def test_a_container_that_was_refused_and_starts_in_the_end_has_not_failed
         assert await agent.start_refusal(agent.endpoints[NUMBER].board.offer, ["GPU-0__1"]) == ""
         written = await server.written.get()
         assert written["metadata"]["annotations"] == {"volcano.sh/bind-phase": "success"}
+
+
+@pytest.mark.parametrize(
+    ("owner", "stays"),
+    [
+        (None, False),
+        ("scheduler ml/pod", False),
+        ("scheduler uid-1 ml/pod", False),
+        ("scheduler uid-2 ml/pod", True),
+        ("scheduler uid-2 ml/next", True),
+    ],
+    ids=["Volcano's", "no uid", "its own", "of another by its name", "of the next"],
+)
+async def test_the_lock_of_a_node_is_taken_away_by_the_pod_that_it_is_for(
+    directory: Path, owner: str | None, stays: bool
+) -> None:
+    server = ApiServer()
+    server.add_pod({"volcano.sh/vgpu-ids-new": "GPU-0,NVIDIA,1,0:", "volcano.sh/bind-phase": "allocating"})
+    lock = {"hamivgpu": "2026-01-01T00:00:00Z"} | ({"baton.dev/node-lock-owner": owner} if owner else {})
+    server.annotations, server.in_between = dict(lock), 2
+    async with connected(directory, server) as (agent, _):
+        record(directory, "uid-1", "GPU-0__1")
+        offer = agent.endpoints[NUMBER].board.offer
+        (side,) = agent.companions
+        settled: asyncio.Queue[None] = asyncio.Queue()
+        real = side._record  # type: ignore[attr-defined]  # runs in the background; here its end is waited for
+
+        async def recorded(*words: Any) -> None:
+            await real(*words)
+            settled.put_nowait(None)
+
+        side._record = recorded  # type: ignore[attr-defined]
+        assert await agent.start_refusal(offer, ["GPU-0__1"]) == ""
+        await settled.get()
+        written = await server.written.get()
+        assert written["metadata"]["annotations"] == {"volcano.sh/bind-phase": "success"}
+        left = {name: value for name, value in server.annotations.items() if name in lock}
+        assert left == (lock if stays else {})
 
 
 async def test_records_that_cannot_be_read_lift_nobodys_limits(directory: Path) -> None:

@@ -7,6 +7,7 @@ told when it is back.
 """
 
 import asyncio
+import contextlib
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,8 +27,9 @@ from baton.agent.resources import Offer, Role
 from baton.errors import BatonError, UnavailableError
 from baton.gpu.cards import CardId, Sample
 from baton.kube import card_annotations
-from baton.kube.card_annotations import LOAD, NODE_LOCK, NODE_LOCK_OWNER, OFFERED_CARDS, REGISTER, Share
+from baton.kube.card_annotations import LOAD, NODE_LOCK, NODE_LOCK_OWNER, OFFERED_CARDS, REGISTER, Share, lock_owner
 from baton.kube.client import STRATEGIC_PATCH, Client, Resource
+from baton.kube.errors import ConflictError
 from baton.kube.objects import Metadata, ObjectReference
 from baton.kube.recorder import Recorder
 from baton.kube.reflector import Reflector
@@ -302,12 +304,25 @@ class ClusterSide(Companion):
         try:
             await self._client.patch(_PODS, pod.name, body, pod.namespace)
             if allocating and self._agent is not None:
-                unlocked = {"metadata": {"annotations": {NODE_LOCK: None, NODE_LOCK_OWNER: None}}}
-                await self._client.patch(_NODES, self._agent.node, unlocked)
+                await self._unlock(self._agent.node, pod)
         except BatonError as error:
             _log.warning(
                 "the pod's annotations cannot be written", pod=f"{pod.namespace}/{pod.name}", reason=str(error)
             )
+
+    async def _unlock(self, node: str, pod: NodePod) -> None:
+        """Let the scheduler bind the next pod here, unless it did so already: then the lock is that one's."""
+        while True:
+            metadata = (await self._client.get(_NODES, node)).metadata
+            uid, name = lock_owner(metadata.annotations.get(NODE_LOCK_OWNER, ""))
+            others = name not in ("", f"{pod.namespace}/{pod.name}") or uid not in ("", pod.uid)
+            if others or NODE_LOCK not in metadata.annotations:
+                return
+            change = {NODE_LOCK: None, NODE_LOCK_OWNER: None}
+            body = {"metadata": {"resourceVersion": metadata.resource_version, "annotations": change}}
+            with contextlib.suppress(ConflictError):  # somebody changed the node meanwhile, as kubelet often does
+                await self._client.patch(_NODES, node, body)
+                return
 
     async def _tell_for_ever(self, agent: Agent) -> None:
         while True:

@@ -81,6 +81,12 @@ class CardLoad(msgspec.Struct, frozen=True):
     power: float = 0.0
 
 
+def lock_owner(text: str) -> tuple[str, str]:
+    """Uid and `namespace/name` of the pod for which a node is locked; empty is what the scheduler did not write."""
+    words = text.split()
+    return (words[-2] if len(words) > 2 else "", words[-1] if words else "")
+
+
 def registered_cards(text: str) -> list[RegisteredCard]:
     """The node's register; empty when an entry makes no sense, because then none can be relied on."""
     cards = []

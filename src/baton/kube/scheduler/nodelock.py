@@ -16,7 +16,7 @@ import structlog
 from baton.engine.objects import NodeName, PodKey
 from baton.errors import BatonError
 from baton.kube import core
-from baton.kube.card_annotations import BIND_PHASE, NODE_LOCK, NODE_LOCK_OWNER
+from baton.kube.card_annotations import BIND_PHASE, NODE_LOCK, NODE_LOCK_OWNER, lock_owner
 from baton.kube.client import Client
 from baton.kube.errors import ConflictError, NotFoundError
 from baton.kube.mapping.cards import ALLOCATING
@@ -86,11 +86,10 @@ class NodeLocks:
         """Too old, of a pod that has nothing left to allocate, or of the pod itself: its last scheduler left it."""
         if self._now_s() - seconds_of(since) > EXPIRES_S:
             return True
-        words = node.metadata.annotations.get(NODE_LOCK_OWNER, "").split()
-        if not words:
+        owner, name = lock_owner(node.metadata.annotations.get(NODE_LOCK_OWNER, ""))
+        if not name:
             return False
-        owner = words[-2] if len(words) > 2 else ""
-        pod = self._pods.get(Key(words[-1]))
+        pod = self._pods.get(Key(name))
         if pod is None or pod.status.phase in ("Succeeded", "Failed") or owner not in ("", pod.metadata.uid):
             return True
         if owner == uid:
