@@ -9,7 +9,7 @@ import pytest
 
 from baton.jobs import job_controller
 from baton.kube.client import Resource
-from baton.kube.errors import UnreachableError
+from baton.kube.errors import ForbiddenError, UnreachableError
 from baton.kube.store import Key
 from baton.kube.volcano import Command, LifecyclePolicy
 from tests.jobs.job_streams import Stream
@@ -89,6 +89,21 @@ async def test_a_command_that_took_the_name_of_one_that_is_carried_out_is_not_de
     stream.server.others["commands", "do-it"] = msgspec.structs.replace(first, metadata=second)
     await stream.settle()
     assert ("commands", "do-it") in stream.server.others
+
+
+async def test_a_command_that_may_not_be_deleted_is_an_event_of_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job waits for that: left behind, the command would be carried out again by the next controller."""
+    stream = Stream(1)
+    await stream.run_all()
+
+    async def refuse(*_: Any, **__: Any) -> None:
+        raise ForbiddenError(403, "Forbidden", "commands is forbidden")
+
+    monkeypatch.setattr(stream.server, "delete", refuse)
+    order(stream, "ResumeJob")
+    with pytest.raises(ForbiddenError):
+        await stream.settle()
+    assert [reason for reason, message in stream.said if "commands is forbidden" in message] == ["CommandError"]
 
 
 async def test_of_two_commands_within_a_second_the_first_is_carried_out_first() -> None:

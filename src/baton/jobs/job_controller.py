@@ -370,7 +370,8 @@ class JobController:
     async def _close(self, job: Job, command: Command, plan: Plan, memory: Memory) -> None:
         """A command is done with: delete it and say what became of it. One that cannot be deleted comes here again:
         left behind, it would be carried out once more by the next process."""
-        await self._consume(command)
+        with self._blaming(job, "CommandError"):
+            await self._consume(command)
         memory.done.add(command.metadata.uid)
         order = _order(command, job)
         earlier = order is not None and order.signature == job.status.state.message
