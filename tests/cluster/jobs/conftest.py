@@ -45,7 +45,7 @@ class ControllerProcess:
         self.bed = bed
         self.url = f"http://{bed.record.loopback_address}:{_PORT + number}"
         listen = self.url.removeprefix("http://")
-        argv = [sys.executable, "-m", "baton.cli.main", "controller", "-v", "--listen", listen, "--lease-duration", "3"]
+        argv = [sys.executable, "-m", "baton.cli.main", "controller", "-v", "--listen", listen, "--lease-duration", "8"]
         self.process = Component(
             f"baton-controller-{number}",
             [*argv, "--identity", f"replica-{number}", *words],

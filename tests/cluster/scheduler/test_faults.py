@@ -119,7 +119,7 @@ def test_two_replicas_and_the_death_of_the_one_that_leads(
     bed: Bed, ground: Field, start: Callable[..., SchedulerProcess]
 ) -> None:
     add_gpu_nodes(ground, 4 * GANG)
-    lease = (f"--lease=kube-system/{ground.namespace}", "--lease-duration=3", "--retry-first=0.05")
+    lease = (f"--lease=kube-system/{ground.namespace}", "--lease-duration=8", "--retry-first=0.05")
     replicas = [start(*lease, name=f"replica-{number}") for number in range(2)]
     bed.wait_for(lambda: sorted(one.text("/readyz") for one in replicas) == ["leading", "standby"], "one to lead")
     leader = next(one for one in replicas if one.text("/readyz") == "leading")
