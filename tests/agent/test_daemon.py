@@ -6,11 +6,13 @@ import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 
 from baton.agent import config as configuration
+from baton.agent import daemon
 from baton.agent.config import Kind, Sharing
 from baton.agent.daemon import Agent, Companion
 from baton.agent.identity import PodProcess
@@ -120,6 +122,30 @@ async def test_offers_every_card_and_answers_about_itself(directory: Path) -> No
         assert [card.pods for card in status.cards] == [("default/pod",), ()]
         assert agent.ready
     assert cards.closed
+
+
+async def test_the_hook_is_installed_as_soon_as_there_is_room_for_it(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, tried, installed = daemon.kits.prepare, asyncio.Event(), asyncio.Event()
+
+    def prepare(*words: Any, **named: Any) -> Any:
+        kit = real(*words, **named)
+        (installed if kit.hook_path else tried).set()
+        return kit
+
+    monkeypatch.setattr(daemon, "_HOOK_AGAIN_S", 0.01)
+    monkeypatch.setattr(daemon.kits, "prepare", prepare)
+    (directory / "hook").write_text("in the way of the directory")
+    async with running(directory, Cards()) as (_, kubelet), asyncio.timeout(PATIENCE_S):
+        await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
+        before = await kubelet.admit("before", {"main": {GPU: 1}})
+        assert tried.is_set()
+        (directory / "hook").unlink()
+        await installed.wait()
+        after = await kubelet.admit("after", {"main": {GPU: 1}})
+    assert not any("libbaton.so" in mount.host_path for mount in before["main"][GPU].mounts)
+    assert any("libbaton.so" in mount.host_path for mount in after["main"][GPU].mounts)
 
 
 async def test_a_pod_that_has_ended_holds_nothing_though_an_older_kubelet_still_names_it(directory: Path) -> None:

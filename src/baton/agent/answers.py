@@ -56,7 +56,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Kit(msgspec.Struct, frozen=True):
-    """What every container of a sharing resource gets, whatever its cards; settled once when the agent starts."""
+    """What every container of a sharing resource gets, whatever its cards."""
 
     hook_path: str = ""
     """The installed, immutable hook on the host; empty when workloads are to run without it."""

@@ -38,6 +38,7 @@ from baton.gpu.cards import CardId
 _log = structlog.get_logger(__name__)
 
 _CONFIG_LOOK_EVERY_S = 2.0
+_HOOK_AGAIN_S = 30.0
 _SETTLED_AT_START = ("kubelet", "serving", "health", "lock")
 """Sections that hold until the next start, whole: a container that mounts a directory in which no daemon of ours
 listens would run without turns and without limits."""
@@ -138,6 +139,7 @@ class Agent:
             asyncio.create_task(self._follow_cards(), name="follow cards"),
             asyncio.create_task(self._follow_devices(), name="follow devices"),
             asyncio.create_task(self._follow_config(), name="follow configuration"),
+            asyncio.create_task(self._keep("hook", self._follow_hook)),
             *(asyncio.create_task(self._keep(one.name, self._companion(one))) for one in self.companions),
         ]
         try:
@@ -248,6 +250,15 @@ class Agent:
             await asyncio.sleep(_CONFIG_LOOK_EVERY_S)
             if self._config_path is not None and mark(self._config_path) != self._config_mark:
                 self.reload()
+
+    async def _follow_hook(self) -> None:
+        """A disk that was full at the start is not full for ever, and without the hook workloads share badly."""
+        while True:
+            await asyncio.sleep(_HOOK_AGAIN_S)
+            if self.config.hook.enabled and not self.kit.hook_path:
+                self.kit = kits.prepare(self.config, simulated=self.gpus.simulated)
+                if self.kit.hook_path:
+                    _log.info("the hook is installed now; workloads that start from here on take turns")
 
     def _companion(self, companion: Companion) -> Callable[[], Awaitable[None]]:
         return lambda: companion.run(self)
