@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from baton.agent import config as configuration
-from baton.agent import daemon
+from baton.agent import daemon, kit
 from baton.agent.config import Kind, Sharing
 from baton.agent.daemon import Agent, Companion
 from baton.agent.identity import PodProcess
@@ -127,15 +127,15 @@ async def test_offers_every_card_and_answers_about_itself(directory: Path) -> No
 async def test_the_hook_is_installed_as_soon_as_there_is_room_for_it(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, tried, installed = daemon.kits.prepare, asyncio.Event(), asyncio.Event()
+    real, tried, installed = kit.prepare, asyncio.Event(), asyncio.Event()
 
     def prepare(*words: Any, **named: Any) -> Any:
-        kit = real(*words, **named)
-        (installed if kit.hook_path else tried).set()
-        return kit
+        made = real(*words, **named)
+        (installed if made.hook_path else tried).set()
+        return made
 
     monkeypatch.setattr(daemon, "_HOOK_AGAIN_S", 0.01)
-    monkeypatch.setattr(daemon.kits, "prepare", prepare)
+    monkeypatch.setattr(kit, "prepare", prepare)
     (directory / "hook").write_text("in the way of the directory")
     async with running(directory, Cards()) as (_, kubelet), asyncio.timeout(PATIENCE_S):
         await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
