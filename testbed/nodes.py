@@ -9,13 +9,14 @@ even a node that is powered off and on again, finds its state.
 import http.client
 import json
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import grpc
 
 from testbed import cgroups, network
 from testbed.api import ApiError
@@ -30,6 +31,7 @@ from testbed.state import BedRecord
 KUBELET_PORT = 10250
 HEALTH_PORT = 10248
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
+_ANSWER_LIMIT_S = 5.0
 
 _CONTAINERD_CONFIG = """\
 version = 2
@@ -252,11 +254,12 @@ class Node:
         return program
 
     def _containerd_answers(self) -> bool:
-        with socket.socket(socket.AF_UNIX) as probe:
-            try:
-                probe.connect(f"/proc/{self.init.pid}/root{CONTAINERD_SOCKET}")
-            except OSError:
-                return False
+        """Whether it serves kubelet: it listens before it has recovered its state, and kubelet ends when refused."""
+        try:
+            with grpc.insecure_channel(f"unix:///proc/{self.init.pid}/root{CONTAINERD_SOCKET}") as channel:
+                channel.unary_unary("/runtime.v1.RuntimeService/Version")(b"", timeout=_ANSWER_LIMIT_S)
+        except grpc.RpcError:
+            return False
         return True
 
     def _kubelet_is_ready(self) -> bool:
