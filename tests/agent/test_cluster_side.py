@@ -212,7 +212,7 @@ async def test_the_lock_of_a_node_is_taken_away_by_the_pod_that_it_is_for(
             await real(*words)
             settled.put_nowait(None)
 
-        side._record = recorded  # type: ignore[attr-defined]
+        side._record = recorded  # type: ignore[attr-defined]  # the same, and says when it is done
         assert await agent.start_refusal(offer, ["GPU-0__1"]) == ""
         await settled.get()
         written = await server.written.get()
