@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from baton.kube import kubeconfig
-from baton.kube.client import Client, Resource
+from baton.kube.client import JSON_PATCH, Client, Resource
 from baton.kube.election import Election
 from baton.kube.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, UnreachableError
 from baton.kube.objects import EVENTS, Metadata, ObjectReference
@@ -77,6 +77,28 @@ async def test_errors_of_a_real_server_have_their_types(kwok_bed: Bed, kwok_name
         stale = {"metadata": {"name": "m", "resourceVersion": "1"}}
         with pytest.raises(ConflictError):
             await client.replace(MAPS, "m", stale, kwok_namespace)
+
+
+@pytest.mark.parametrize("owners", [[], ["other"], ["other", "mine"]], ids=["nobody", "another", "another first"])
+async def test_a_change_on_a_condition_that_does_not_hold_is_refused_as_invalid(
+    kwok_bed: Bed, kwok_namespace: str, owners: list[str]
+) -> None:
+    """By this the job controller knows that a ConfigMap may not be its job's, without reading it first."""
+    async with client_of(kwok_bed) as client:
+        await create(client, kwok_namespace, "mine", "other")  # real ones, else the object is collected at once
+        uids = {name: (await client.get(MAPS, name, kwok_namespace)).metadata.uid for name in ("mine", "other")}
+        references = [{"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uids[name]} for name in owners]
+        body = {"metadata": {"name": "m", "ownerReferences": references}, "data": {"n": "old"}}
+        await client.create(MAPS, body, kwok_namespace)
+        change = [
+            {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": uids["mine"]},
+            {"op": "add", "path": "/data", "value": {"n": "new"}},
+        ]
+        with pytest.raises(InvalidError):
+            await client.patch(MAPS, "m", change, kwok_namespace, content_type=JSON_PATCH)
+        assert (await client.get(MAPS, "m", kwok_namespace)).data == {"n": "old"}
+        with pytest.raises(NotFoundError):
+            await client.patch(MAPS, "absent", change, kwok_namespace, content_type=JSON_PATCH)
 
 
 async def test_somebody_without_rights_is_told_so(kwok_bed: Bed, kwok_namespace: str) -> None:
