@@ -1,4 +1,4 @@
-"""Volcano's own end-to-end suite against Baton: the numbers of docs/compatibility.md, from one command.
+"""Volcano's own end-to-end suite against Baton: the numbers of docs/reference/volcano.md, from one command.
 
 Each package of the suite is a program (`python -m testbed build volcano-suite`) that reads nothing but a kubeconfig.
 It gets a cluster of its own (`testbed.suite_cluster`), so that what one leaves behind cannot disturb the next, and

@@ -82,7 +82,7 @@ def through_the_registry(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(agent_bed: Bed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
-    """The bed with Baton in it, installed and removed as docs/install.md says."""
+    """The bed with Baton in it, installed and removed as docs/operators/install.md says."""
     bed, node = agent_bed, GpuNode(agent_bed, agent_bed.nodes["node-1"])
     node.node.load_image(product_archive(tmp_path_factory.mktemp("image")))
     if daemon := node.lock_view().pid:

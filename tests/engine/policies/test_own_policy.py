@@ -12,7 +12,7 @@ from baton.engine.policies import PolicyError, catalogue
 from baton.engine.presets import configured
 from tests.engine.clusters import node, pod, queue
 
-DOCS = Path(__file__).parents[3] / "docs" / "engine.md"
+DOCS = Path(__file__).parents[3] / "docs" / "contributors" / "engine.md"
 CONF = """
 actions: "allocate"
 tiers:

@@ -11,7 +11,7 @@ from baton.jobs.admission import server  # noqa: F401  # every rule is made when
 from baton.jobs.admission.findings import RULES
 from tests.jobs.admission.test_mutations import BAD_FILES
 
-PAGE = (Path(__file__).parents[3] / "docs" / "admission.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "operators" / "admission.md").read_text()
 
 
 def test_every_refusal_is_in_the_table_word_for_word() -> None:

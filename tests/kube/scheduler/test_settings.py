@@ -14,7 +14,7 @@ from baton.cli.scheduler import app, scheduler
 from baton.errors import UsageError
 from baton.kube.scheduler.settings import Settings
 
-PAGE = Path(__file__).parents[3] / "docs" / "scheduler.md"
+PAGE = Path(__file__).parents[3] / "docs" / "operators" / "scheduler.md"
 NUMBERS = [field.name for field in msgspec.structs.fields(Settings) if isinstance(field.default, int | float)]
 ZERO_IS_ALLOWED = {"window_s", "qps"}
 
