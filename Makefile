@@ -39,7 +39,7 @@ bench: setup ## Side-by-side measurements, each a ratio against a named baseline
 docs: $(VENV)/.ready ## The documentation as a site in ./site
 	$(BIN)/zensical build --clean
 
-manifests: $(VENV)/.ready ## Write deploy/crds/crds.yaml anew from its source in baton.kube.crds
+manifests: $(VENV)/.ready ## Write deploy/crds/crds.yaml anew from its source in baton.install.crds
 	$(BIN)/baton install --crds --print > deploy/crds/crds.yaml
 
 native: $(VENV)/.ready ## Compile the C libraries

@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from baton.engine.columns import NOW
 from baton.engine.engine import Engine
 from baton.engine.events import NamespaceChanged, NodeChanged, PodChanged, PodRemoved
 from baton.engine.objects import Pod
 from baton.engine.presets import configured
-from baton.kube import core
-from baton.kube.mapping.cards import CardWords
-from baton.kube.mapping.cluster import namespace_of, node_of
-from baton.kube.mapping.pods import PodWords
+from baton.engine.state.columns import NOW
+from baton.mapping.cards import CardWords
+from baton.mapping.cluster import namespace_of, node_of
+from baton.mapping.pods import PodWords
+from baton.model import core
 from bench._random_pods import TEAMS, Dice, Object, random_node, random_pod
 from testbed.bed import Bed, BedOptions
 

@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from baton.kube import core, kubeconfig, volcano
+from baton.kube import kubeconfig
 from baton.kube.client import Client
+from baton.model import core, volcano
 from testbed.bed import Bed, BedOptions
 from testbed.errors import BedError
 from testbed.processes import Component

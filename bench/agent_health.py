@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
 
-from baton.agent.slots import card_of
+from baton.agent.offers.slots import card_of
 from baton.gpu import profiles, simulated
 from tests.agent import kubelet_server
 from tests.agent.kubelet_server import Kubelet

@@ -21,13 +21,14 @@ import grpc
 import structlog
 
 from baton.agent import config as configuration
-from baton.agent.answers import Answer
-from baton.agent.lockport import LockClient
-from baton.agent.plugin import RECEIVE_LIMIT_BYTES, Board, PluginService
-from baton.agent.policies import CardLoad, Policy
+from baton.agent.kubelet.answers import Answer
+from baton.agent.kubelet.plugin import RECEIVE_LIMIT_BYTES, Board, PluginService
+from baton.agent.node.lock_port import LockClient
+from baton.agent.offers.offers import Offer, plan
+from baton.agent.offers.slot_choice import CardLoad, Policy
 from baton.agent.proto import deviceplugin_pb2 as api
-from baton.agent.resources import Offer, plan
-from baton.gpu.cards import Card, CardId, Vendor
+from baton.gpu.cards import Card, Vendor
+from baton.model.ids import CardId
 from bench._lock import ASK, Client, daemon
 
 _CARDS, _SLOTS, _SIZE, _ROUNDS = 16, 1000, 4, 40

@@ -15,35 +15,31 @@ import msgspec
 
 from baton.engine.engine import Engine
 from baton.engine.events import Event, GroupChanged, NodeChanged, PodChanged, QueueChanged
-from baton.engine.jobs import Task
 from baton.engine.objects import (
     AffinityTerm,
     Card,
-    CardId,
     CardKind,
     CardRequest,
     Container,
-    GroupKey,
     GroupPhase,
     LabelSelector,
     Node,
-    NodeName,
     NodeTerm,
     Pod,
     PodGroup,
-    PodKey,
     PodPhase,
     PodSpec,
     PreferredAffinityTerm,
     Queue,
-    QueueName,
     Requirement,
 )
 from baton.engine.plan import Plan
-from baton.engine.plugin import NoArguments, PerNode
 from baton.engine.plugins import BUILT_IN
 from baton.engine.presets import configured
-from baton.engine.session import Session
+from baton.engine.session.plugin import NoArguments, PerNode
+from baton.engine.session.session import Session
+from baton.engine.state.jobs import Task
+from baton.model.ids import CardId, GroupKey, NodeName, PodKey, QueueName
 
 GIB = 1 << 30
 CARDS = 8

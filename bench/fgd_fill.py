@@ -15,10 +15,10 @@ from statistics import fmean
 from typing import NamedTuple
 
 from baton.cli.progress import progress_bar
-from baton.sim.fill import FillResult, fill
+from baton.sim.fill.filling import FillResult, fill
 from baton.sim.parallel import in_parallel
-from baton.sim.traces import read_jobs, read_nodes
-from baton.sim.workload import TraceJob, TraceNode
+from baton.sim.traces.readers import read_jobs, read_nodes
+from baton.sim.traces.workload import TraceJob, TraceNode
 
 _LISTS = ("default", "cpu100", "gpushare40", "gpushare80", "gpuspec10", "gpuspec25", "multigpu20", "multigpu40")
 _PUBLISHED_NAMES = {

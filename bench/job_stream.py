@@ -25,10 +25,13 @@ from typing import Any
 
 import msgspec
 
-from baton.jobs import job_group, job_pods
-from baton.kube import core, kubeconfig, volcano
-from baton.kube.client import Client, Resource
+from baton.controllers.job import group
+from baton.controllers.job import pods as job_pods
+from baton.kube import kubeconfig
+from baton.kube.client import Client
 from baton.kube.errors import NotFoundError
+from baton.model import core, volcano
+from baton.model.resource import Resource
 from bench._scheduler import (
     BATON,
     BURST,
@@ -93,7 +96,7 @@ def bare(bed: Bed, namespace: str) -> Result:
     new_namespace(bed, namespace)
     nodes = sorted(bed.ready_nodes())
     jobs = [made_job(namespace, f"j{number}") for number in range(JOBS)]
-    groups = [(group_path(namespace), job_group.group_body(job, job_group.group_spec(job, {}))) for job in jobs]
+    groups = [(group_path(namespace), group.group_body(job, group.group_spec(job, {}))) for job in jobs]
     pods = [(pod_path(namespace), job_pods.pod_body(job, job.spec.tasks[0], 0)) for job in jobs]
 
     async def both() -> None:

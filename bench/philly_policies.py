@@ -14,15 +14,15 @@ from pathlib import Path
 import msgspec
 
 from baton.cli.progress import progress_bar
-from baton.sim.metrics import Summary
 from baton.sim.parallel import in_parallel
 from baton.sim.policies import POLICIES
-from baton.sim.replay import Replay
 from baton.sim.report import duration
-from baton.sim.settings import Settings
-from baton.sim.traces import read_jobs
-from baton.sim.translation import engine_node
-from baton.sim.workload import TraceJob, uniform_cluster
+from baton.sim.run.metrics import Summary
+from baton.sim.run.replay import Replay
+from baton.sim.run.settings import Settings
+from baton.sim.run.translation import engine_node
+from baton.sim.traces.readers import read_jobs
+from baton.sim.traces.workload import TraceJob, uniform_cluster
 
 _GPUS = 450
 _POLICIES = ("fifo", "priority", "backfill", "sjf", "sjf-predicted", "las")

@@ -8,8 +8,9 @@ import asyncio
 import os
 import time
 
-from baton.kube import core, kubeconfig
+from baton.kube import kubeconfig
 from baton.kube.client import Client
+from baton.model import core
 from bench._scheduler import (
     baton,
     create,

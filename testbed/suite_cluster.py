@@ -20,8 +20,8 @@ from typing import Any
 
 import yaml
 
-from baton.kube.crds import definitions
-from baton.kube.install import manifests
+from baton.install.apply import manifests
+from baton.install.crds import definitions
 from testbed import kwok
 from testbed.bed import Bed, BedOptions
 from testbed.processes import Component

@@ -8,7 +8,7 @@ up at random. Everything it iterates over is shuffled, because kubelet iterates 
 import random
 from collections.abc import Callable, Iterable
 
-from baton.agent.slots import SlotId
+from baton.agent.offers.slots import SlotId
 
 Ask = Callable[[list[SlotId], list[SlotId], int], list[SlotId]]
 """Available, must-include and size in; the preferred ids out."""

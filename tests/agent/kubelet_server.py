@@ -17,11 +17,11 @@ from typing import Any
 
 import grpc
 
-from baton.agent.endpoint import mark
+from baton.agent.kubelet.endpoint import mark
+from baton.agent.offers.slots import SlotId
 from baton.agent.proto import deviceplugin_pb2 as api
 from baton.agent.proto import pluginregistration_pb2 as registry
 from baton.agent.proto import podresources_pb2 as pods
-from baton.agent.slots import SlotId
 from tests.agent.fake_kubelet import Chooser, NotEnoughError
 
 _PREFIX = "/v1beta1.DevicePlugin/"

@@ -5,14 +5,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from baton.agent import assignments, volcano
 from baton.agent import config as configuration
-from baton.agent.assignments import Container, NodePod, Quantities, Settlement, settle
-from baton.agent.podresources import PodUid, Recorded
-from baton.agent.resources import Offer, plan
-from baton.gpu.cards import Card, CardId, Vendor
-from baton.kube import card_annotations
-from baton.kube.card_annotations import Share
+from baton.agent.cluster import annotations as node_annotations
+from baton.agent.cluster import assignments
+from baton.agent.cluster.assignments import Container, NodePod, Quantities, Settlement, settle
+from baton.agent.kubelet.podresources import Recorded
+from baton.agent.offers.offers import Offer, plan
+from baton.gpu.cards import Card, Vendor
+from baton.model import card_annotations
+from baton.model.card_annotations import Share
+from baton.model.ids import CardId, PodUid
 
 A, B = CardId("GPU-a"), CardId("GPU-b")
 NUMBER = "volcano.sh/vgpu-number"
@@ -38,14 +40,14 @@ def pod(
 
 
 def test_the_node_annotation_has_six_fields_per_card_and_ends_in_a_colon() -> None:
-    text = volcano.register_text(offer("kind: vgpu, replicas: 4, memory-unit-mib: 10"), frozenset({B}))
+    text = node_annotations.register_text(offer("kind: vgpu, replicas: 4, memory-unit-mib: 10"), frozenset({B}))
     assert text == "GPU-a,4,800,NVIDIA-Tesla T4,true,hami-core:GPU-b,4,800,NVIDIA-Tesla T4,false,hami-core:"
 
 
 def test_each_offer_has_its_own_unhealthy_cards() -> None:
     """Devices of another vendor too: a scheduler must not choose one that kubelet will not give."""
     mine = offer("replicas: 2", name="nvshare.com/gpu")
-    text = volcano.offered_text([(mine, frozenset({B})), (offer("replicas: 3", name="a.b/c"), frozenset({A}))])
+    text = node_annotations.offered_text([(mine, frozenset({B})), (offer("replicas: 3", name="a.b/c"), frozenset({A}))])
     assert [(card.resource, card.id, card.healthy) for card in card_annotations.offered_cards(text or "")] == [
         ("nvshare.com/gpu", A, True),
         ("nvshare.com/gpu", B, False),

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from baton.agent.cluster import CONDITION, ClusterSide
+from baton.agent.cluster.cluster import CONDITION, ClusterSide
 from baton.agent.daemon import Agent
-from baton.agent.lockport import LockClient
-from baton.gpu.cards import CardId
+from baton.agent.node.lock_port import LockClient
 from baton.kube.client import Client
 from baton.kube.kubeconfig import Access
 from baton.lock.config import Config
-from baton.lock.daemon import LockDaemon
-from baton.lock.events import CardId as LockCardId
+from baton.lock.daemon.daemon import LockDaemon
 from baton.lock.paths import Paths
 from baton.lock.telemetry import CardInfo, NoTelemetry
+from baton.model.ids import CardId
+from baton.model.ids import CardId as LockCardId
 from tests.agent.kubelet_server import Kubelet
 from tests.agent.test_daemon import Cards, config_text, running
 
@@ -138,7 +138,7 @@ async def test_nobody_waits_for_pods_that_the_agent_is_not_to_hear_of(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("_UNKNOWN_POD_LIMIT_S", "_UNKNOWN_START_LIMIT_S"):
-        monkeypatch.setattr(f"baton.agent.cluster.{limit}", 3600.0)
+        monkeypatch.setattr(f"baton.agent.cluster.cluster.{limit}", 3600.0)
     async with connected(directory, ApiServer(), api="{pods: false}") as (agent, kubelet):
         await kubelet.admit("pod", {"main": {NUMBER: 1}})
         record(directory, "uid-1", "GPU-0__1")

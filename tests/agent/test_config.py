@@ -5,8 +5,9 @@ import pytest
 from baton.agent import config as configuration
 from baton.agent.config import AgentConfig, Kind, Sharing
 from baton.agent.documents import DocumentError
-from baton.agent.policies import Policy
-from baton.gpu.cards import Card, CardId, Vendor
+from baton.agent.offers.slot_choice import Policy
+from baton.gpu.cards import Card, Vendor
+from baton.model.ids import CardId
 
 
 def card(index: int, model: str = "NVIDIA A100-SXM4-80GB") -> Card:

@@ -12,19 +12,20 @@ import aiohttp
 import pytest
 
 from baton.agent import config as configuration
-from baton.agent import daemon, kit
+from baton.agent import daemon
+from baton.agent.cluster.labels import gpu_labels
 from baton.agent.config import Kind, Sharing
 from baton.agent.daemon import Agent, Companion
-from baton.agent.identity import PodProcess
-from baton.agent.labels import gpu_labels
-from baton.agent.lockkeeper import LockKeeper
-from baton.agent.lockport import LockClient
-from baton.agent.podresources import PodUid
+from baton.agent.node import host_files
+from baton.agent.node.identity import PodProcess
+from baton.agent.node.lock_keeper import LockKeeper
+from baton.agent.node.lock_port import LockClient
+from baton.agent.node.usage import LockTimes
 from baton.agent.status import StatusServer, ask
 from baton.agent.telemetry import Telemetry
-from baton.agent.usage import LockTimes
 from baton.errors import BatonError, UnavailableError
-from baton.gpu.cards import Card, CardEvent, CardHealth, CardId, ProcessUse, Sample, Severity, Vendor
+from baton.gpu.cards import Card, CardEvent, CardHealth, ProcessUse, Sample, Severity, Vendor
+from baton.model.ids import CardId, PodUid
 from tests.agent import kubelet_server
 from tests.agent.kubelet_server import AdmissionError, Kubelet
 
@@ -127,7 +128,7 @@ async def test_offers_every_card_and_answers_about_itself(directory: Path) -> No
 async def test_the_hook_is_installed_as_soon_as_there_is_room_for_it(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, tried, installed = kit.prepare, asyncio.Event(), asyncio.Event()
+    real, tried, installed = host_files.prepare, asyncio.Event(), asyncio.Event()
 
     def prepare(*words: Any, **named: Any) -> Any:
         made = real(*words, **named)
@@ -135,7 +136,7 @@ async def test_the_hook_is_installed_as_soon_as_there_is_room_for_it(
         return made
 
     monkeypatch.setattr(daemon, "_HOOK_AGAIN_S", 0.01)
-    monkeypatch.setattr(kit, "prepare", prepare)
+    monkeypatch.setattr(host_files, "prepare", prepare)
     (directory / "hook").write_text("in the way of the directory")
     async with running(directory, Cards()) as (_, kubelet), asyncio.timeout(PATIENCE_S):
         await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
@@ -359,7 +360,7 @@ class AnsweringLock(LockClient):
 async def test_what_pods_got_of_the_lock_is_forgotten_with_them_though_nobody_reads_it(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("baton.agent.lockkeeper._LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr("baton.agent.node.lock_keeper._LOOK_EVERY_S", 0.001)
     lock = AnsweringLock(directory)
     lock.usage.totals[PodProcess(PodUid("gone"), "c"), CardId("GPU-0")] = LockTimes(1.0)
     async with asyncio.timeout(60), running(directory, Cards(1), companions=[LockKeeper(start=False)]) as (agent, _):
@@ -380,7 +381,7 @@ async def test_devices_of_other_vendors_are_no_cards_of_the_lock_and_of_the_labe
 
 
 async def test_a_driver_that_comes_later_is_found(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baton.agent.gpuwatch._SEARCH_EVERY_S", 0.05)
+    monkeypatch.setattr("baton.agent.cards.watch._SEARCH_EVERY_S", 0.05)
     there: list[Cards] = []
 
     def open_source() -> Cards:

@@ -7,7 +7,7 @@ import yaml
 
 from baton.agent import config as configuration
 from baton.agent.config import Kind
-from baton.agent.devices import load_kind
+from baton.agent.offers.vendor_devices import load_kind
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "agent"
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import structlog
 
-from baton.agent.answers import DeviceNode, Mount
-from baton.agent.devices import FileKind, load_kind, load_kinds
 from baton.agent.documents import DocumentError
-from baton.agent.slots import slot_id
+from baton.agent.kubelet.answers import DeviceNode, Mount
+from baton.agent.offers.slots import slot_id
+from baton.agent.offers.vendor_devices import FileKind, load_kind, load_kinds
 from baton.errors import BatonError
-from baton.gpu.cards import CardId
+from baton.model.ids import CardId
 
 DARWIN = """
 name: darwin
@@ -185,7 +185,7 @@ def test_a_name_that_is_taken_is_refused(machine: Path) -> None:
 
 
 KIND = """
-from baton.agent.answers import Answer
+from baton.agent.kubelet.answers import Answer
 
 class Lamps:
     resource = "example.com/lamp"

@@ -11,16 +11,17 @@ from pathlib import Path
 import pytest
 
 from baton.agent import config as configuration
-from baton.agent import lifecycle as life
-from baton.agent.answers import Answer, Kit, answer
 from baton.agent.config import AgentConfig, Kubelet
-from baton.agent.endpoint import PluginEndpoint, socket_name
-from baton.agent.lifecycle import Mode
-from baton.agent.plugin import Board
-from baton.agent.policies import CardLoad
-from baton.agent.resources import Offer, plan
-from baton.agent.slots import SlotId, card_of
-from baton.gpu.cards import Card, CardId, Vendor
+from baton.agent.kubelet import lifecycle as life
+from baton.agent.kubelet.answers import Answer, Kit, answer
+from baton.agent.kubelet.endpoint import PluginEndpoint, socket_name
+from baton.agent.kubelet.lifecycle import Mode
+from baton.agent.kubelet.plugin import Board
+from baton.agent.offers.offers import Offer, plan
+from baton.agent.offers.slot_choice import CardLoad
+from baton.agent.offers.slots import SlotId, card_of
+from baton.gpu.cards import Card, Vendor
+from baton.model.ids import CardId
 from tests.agent import kubelet_server
 from tests.agent.kubelet_server import AdmissionError
 

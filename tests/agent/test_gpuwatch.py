@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from baton.agent.cards.watch import GpuWatch
 from baton.agent.config import Health
-from baton.agent.gpuwatch import GpuWatch
-from baton.gpu.cards import Card, CardEvent, CardHealth, CardId, Sample, Vendor
+from baton.gpu.cards import Card, CardEvent, CardHealth, Sample, Vendor
 from baton.gpu.xids import classify
+from baton.model.ids import CardId
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 
@@ -102,7 +103,7 @@ async def watched() -> AsyncIterator[Node]:
 
 @pytest.fixture(autouse=True)
 def _answers_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baton.agent.gpuwatch.ThreadPoolExecutor", AtOnce)
+    monkeypatch.setattr("baton.agent.cards.watch.ThreadPoolExecutor", AtOnce)
 
 
 @pytest.mark.parametrize("moment_s", MOMENTS_S)

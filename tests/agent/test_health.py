@@ -2,9 +2,10 @@
 
 import pytest
 
-from baton.agent.health import HealthTracker
-from baton.gpu.cards import CardEvent, CardHealth, CardId, Sample, Severity
+from baton.agent.cards.health import HealthTracker
+from baton.gpu.cards import CardEvent, CardHealth, Sample, Severity
 from baton.gpu.xids import classify
+from baton.model.ids import CardId
 
 A, B = CardId("GPU-a"), CardId("GPU-b")
 

@@ -5,15 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from baton.agent.identity import pod_in_cgroup, pod_of_process
-from baton.agent.podresources import (
-    CHECKPOINT,
-    Holding,
-    grouped,
-    over_committed,
-    owners_of,
-    read_checkpoint,
-)
+from baton.agent.kubelet.podresources import CHECKPOINT, Holding, grouped, over_committed, owners_of, read_checkpoint
+from baton.agent.node.identity import pod_in_cgroup, pod_of_process
 from baton.agent.proto import podresources_pb2 as api
 from baton.errors import UnavailableError
 

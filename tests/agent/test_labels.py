@@ -1,9 +1,10 @@
 """Node labels: what a pod can ask for, and what is taken away when it is no longer true."""
 
 from baton.agent import config as configuration
-from baton.agent import labels
-from baton.agent.resources import plan
-from baton.gpu.cards import Card, CardId, Vendor
+from baton.agent.cluster import labels
+from baton.agent.offers.offers import plan
+from baton.gpu.cards import Card, Vendor
+from baton.model.ids import CardId
 
 
 def card(index: int, model: str = "NVIDIA A100-SXM4-80GB", memory_mib: int = 81920) -> Card:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from baton.agent import lifecycle as life
-from baton.agent.lifecycle import Generation, Mode, PluginLife, State, StreamId
+from baton.agent.kubelet import lifecycle as life
+from baton.agent.kubelet.lifecycle import Generation, Mode, PluginLife, State, StreamId
 
 Mark = tuple[int, int]
 

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from baton.agent.config import Sharing
-from baton.agent.lockport import LockClient, PodLimits
-from baton.agent.podresources import PodUid
-from baton.agent.policies import CardLoad
+from baton.agent.node.lock_port import LockClient, PodLimits
+from baton.agent.offers.slot_choice import CardLoad
 from baton.errors import UnavailableError
-from baton.gpu.cards import CardId, Sample
+from baton.gpu.cards import Sample
 from baton.lock.config import Config
 from baton.lock.control import DropRule, SetCard
-from baton.lock.daemon import LockDaemon
-from baton.lock.events import CardId as LockCardId
+from baton.lock.daemon.daemon import LockDaemon
 from baton.lock.paths import Paths
 from baton.lock.telemetry import CardInfo, NoTelemetry
+from baton.model.ids import CardId, PodUid
+from baton.model.ids import CardId as LockCardId
 
 PATIENT_S = 60.0
 """Where the limit is not what is tested."""

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from baton.agent.policies import CardLoad, Policy, Wish, prefer, violation
-from baton.agent.slots import CardSlots, Pool, SlotId, card_of, slot_id
-from baton.gpu.cards import CardId
+from baton.agent.offers.slot_choice import CardLoad, Policy, Wish, prefer, violation
+from baton.agent.offers.slots import CardSlots, Pool, SlotId, card_of, slot_id
+from baton.model.ids import CardId
 from tests.agent.fake_kubelet import Chooser, NotEnoughError
 
 SEQUENCES = 1000

@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from baton.agent import config as configuration
-from baton.agent import hookstore
-from baton.agent.answers import Answer, Kit, Mount, answer, overridden
-from baton.agent.resources import Offer, PlanError, Role, plan, unused_rules
+from baton.agent.kubelet.answers import Answer, Kit, Mount, answer, overridden
+from baton.agent.node import hook_versions
+from baton.agent.offers.offers import Offer, PlanError, Role, plan, unused_rules
 from baton.errors import UnavailableError
-from baton.gpu.cards import Card, CardId, Vendor
+from baton.gpu.cards import Card, Vendor
+from baton.model.ids import CardId
 
 
 def card(index: int, memory_mib: int = 16384, model: str = "Tesla T4", uuid: str = "") -> Card:
@@ -135,11 +136,11 @@ def test_a_pod_that_sets_its_own_cards_is_found_out() -> None:
 def test_the_hook_is_installed_once_per_build_and_older_ones_stay(tmp_path: Path) -> None:
     library = tmp_path / "libbaton.so"
     library.write_bytes(b"one")
-    first = hookstore.install(library, tmp_path / "store")
+    first = hook_versions.install(library, tmp_path / "store")
     inode = first.stat().st_ino
-    assert hookstore.install(library, tmp_path / "store").stat().st_ino == inode, "not written a second time"
+    assert hook_versions.install(library, tmp_path / "store").stat().st_ino == inode, "not written a second time"
     library.write_bytes(b"two")
-    second = hookstore.install(library, tmp_path / "store")
+    second = hook_versions.install(library, tmp_path / "store")
     assert second != first
     assert (first.read_bytes(), second.read_bytes()) == (b"one", b"two")
 
@@ -148,4 +149,4 @@ def test_a_hook_that_cannot_be_installed_is_one_sentence(tmp_path: Path) -> None
     (tmp_path / "store").write_text("a file, not a directory")
     (tmp_path / "libbaton.so").write_bytes(b"x")
     with pytest.raises(UnavailableError, match=r"the hook cannot be installed in .*store"):
-        hookstore.install(tmp_path / "libbaton.so", tmp_path / "store")
+        hook_versions.install(tmp_path / "libbaton.so", tmp_path / "store")

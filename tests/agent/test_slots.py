@@ -2,9 +2,9 @@
 
 import pytest
 
+from baton.agent.offers.slots import CardSlots, Pool, card_of, slot_id
 from baton.agent.proto import deviceplugin_pb2 as api
-from baton.agent.slots import CardSlots, Pool, card_of, slot_id
-from baton.gpu.cards import CardId
+from baton.model.ids import CardId
 
 
 def test_a_slot_id_leads_back_to_its_card() -> None:

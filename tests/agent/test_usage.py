@@ -2,12 +2,12 @@
 
 from prometheus_client.core import Metric
 
-from baton.agent.identity import PodProcess
-from baton.agent.podresources import Holding, PodUid, Recorded
+from baton.agent.kubelet.podresources import Holding, Recorded
+from baton.agent.node.identity import PodProcess
+from baton.agent.node.usage import LockTimes, LockUsage
 from baton.agent.telemetry import container_metrics, rows_of
-from baton.agent.usage import LockTimes, LockUsage
-from baton.gpu.cards import CardId
 from baton.lock.status import Account, ClientStatus, Status
+from baton.model.ids import CardId, PodUid
 
 CARD = CardId("GPU-a")
 MAIN, SIDE = PodProcess(PodUid("uid-1"), "1" * 64), PodProcess(PodUid("uid-1"), "2" * 64)

@@ -8,11 +8,11 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton.agent.policies import Wish
+from baton.agent.kubelet.preference_request import WishReader
+from baton.agent.offers.slot_choice import Wish
+from baton.agent.offers.slots import CardSlots, Pool, SlotId
 from baton.agent.proto import deviceplugin_pb2 as api
-from baton.agent.slots import CardSlots, Pool, SlotId
-from baton.agent.wishes import WishReader
-from baton.gpu.cards import CardId
+from baton.model.ids import CardId
 
 UUIDS = Pool(CardSlots.of(CardId(f"GPU-{number:036d}"), number, count) for number, count in enumerate((3, 120, 12)))
 POOLS = {

@@ -106,7 +106,7 @@ def test_an_interrupted_command_ends_without_a_word(tmp_path: Path, program: str
     assert running.returncode == 128 + signal.SIGINT
 
 
-@pytest.mark.parametrize("module", ["main", "vcctl"])
+@pytest.mark.parametrize("module", ["main", "vcctl.command"])
 def test_letters_that_the_locale_lacks_are_spelled_out(module: str) -> None:
     probe = (
         f"import sys; sys.argv[1:] = ['version']; import baton.cli.{module} as m\n"
@@ -137,7 +137,7 @@ def test_help_imports_no_command() -> None:
 
 def test_a_question_to_the_cluster_imports_no_engine_and_no_logging() -> None:
     """`baton why` answers within a second because it does not load what only the programs need."""
-    probe = "import sys, baton.cli.reasons; print(*sys.modules)"
+    probe = "import sys, baton.cli.cluster.reasons; print(*sys.modules)"
     shown = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert not set(shown.stdout.split()) & {"structlog", "pygments", "numpy", "prometheus_client", "grpc"}
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from baton.cli import observation, reasons
-from baton.cli.reasons import settled
-from baton.cli.requests import RightsError
-from baton.cli.scheduler_link import NoSchedulerError
-from baton.kube.client import Resource
+from baton.cli.cluster import observation, reasons
+from baton.cli.cluster.reasons import settled
+from baton.cli.cluster.requests import RightsError
+from baton.cli.cluster.scheduler_link import NoSchedulerError
 from baton.kube.decoding import Page
 from baton.kube.errors import ForbiddenError
-from baton.kube.scheduler.settings import Settings
+from baton.model.resource import Resource
+from baton.scheduler.settings import Settings
 
 OURS = {"schedulerName": "volcano"}
 PLACED = {**OURS, "nodeName": "node-1"}

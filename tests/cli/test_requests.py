@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from baton.cli import reasons
-from baton.cli.requests import Cluster, MissingObjectError, UnknownKindError
+from baton.cli.cluster import reasons
+from baton.cli.cluster.requests import Cluster, MissingObjectError, UnknownKindError
 from baton.errors import BatonError
 from baton.kube.errors import GoneError, NotFoundError, UnreachableError
 from baton.kube.kubeconfig import Access
-from baton.kube.volcano import JOBS
+from baton.model.volcano import JOBS
 
 ABSENT = 'jobs.batch.volcano.sh "train" not found'
 UNKNOWN = "404 page not found"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from baton.cli.scheduler_link import NoSchedulerError, ask
+from baton.cli.cluster.scheduler_link import NoSchedulerError, ask
 from baton.kube.errors import ApiError, NotFoundError, UnreachableError
-from baton.kube.objects import Lease, LeaseSpec, Metadata
+from baton.model.meta import Lease, LeaseSpec, Metadata
 
 
 class Cluster:

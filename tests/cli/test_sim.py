@@ -13,10 +13,11 @@ import msgspec
 import pytest
 
 from baton.engine.events import NodeChanged, PodChanged
-from baton.engine.objects import CardGrant, CardKind, NodeName, Pod, PodKey, PodPhase, PodSpec
-from baton.sim.traces import read_jobs
-from baton.sim.translation import engine_node
-from baton.sim.workload import TraceNode
+from baton.engine.objects import CardGrant, CardKind, Pod, PodPhase, PodSpec
+from baton.model.ids import NodeName, PodKey
+from baton.sim.run.translation import engine_node
+from baton.sim.traces.readers import read_jobs
+from baton.sim.traces.workload import TraceNode
 
 
 def sim(*words: str | Path) -> subprocess.CompletedProcess[str]:

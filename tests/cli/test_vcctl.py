@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from baton.cli.requests import Table
-from baton.cli.vcctl_verbs import NOUNS
-from baton.cli.vcctl_view import events_text, job_text
+from baton.cli.cluster.requests import Table
+from baton.cli.vcctl.verbs import NOUNS
+from baton.cli.vcctl.view import events_text, job_text
 
 GLOBAL_FLAGS = """\
 Global Flags:

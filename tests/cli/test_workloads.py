@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.cli import workloads
+from baton.cli.cluster import workloads
 from baton.errors import UsageError
 
 NOW = datetime.datetime(2026, 6, 1, 12, 0, 0, tzinfo=datetime.UTC)

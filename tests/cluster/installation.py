@@ -2,8 +2,8 @@
 
 import functools
 
-from baton.kube.crds import definitions
-from baton.kube.install import FIELD_MANAGER
+from baton.install.apply import FIELD_MANAGER
+from baton.install.crds import definitions
 from testbed.bed import Bed
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

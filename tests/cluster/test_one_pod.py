@@ -15,8 +15,8 @@ import msgspec
 import pytest
 import yaml
 
-from baton.agent.slots import card_of
-from baton.kube import card_annotations
+from baton.agent.offers.slots import card_of
+from baton.model import card_annotations
 from testbed.bed import Bed, BedOptions
 from testbed.images import WORKLOAD
 from tests.cluster.agent.conftest import AgentOnNode, GpuNode

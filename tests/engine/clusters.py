@@ -26,26 +26,22 @@ from baton.engine.objects import (
     Budget,
     Card,
     CardGrant,
-    CardId,
     CardKind,
     CardRequest,
     Container,
-    GroupKey,
     GroupPhase,
     Namespace,
     Node,
-    NodeName,
     Pod,
     PodGroup,
-    PodKey,
     PodPhase,
     PodSpec,
     Queue,
-    QueueName,
     Quota,
 )
 from baton.engine.plan import Plan
 from baton.engine.presets import configured
+from baton.model.ids import CardId, GroupKey, NodeName, PodKey, QueueName
 
 GIB = 1 << 30
 

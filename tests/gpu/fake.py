@@ -5,8 +5,9 @@ A test changes the public state between calls; `events` hands out what was pushe
 
 from collections.abc import Iterable
 
-from baton.gpu.cards import Card, CardEvent, CardHealth, CardId, Sample, Severity, Vendor
+from baton.gpu.cards import Card, CardEvent, CardHealth, Sample, Severity, Vendor
 from baton.gpu.xids import classify
+from baton.model.ids import CardId
 
 
 def card(index: int, memory_mib: int = 16384, numa_node: int | None = 0, model: str = "Fake") -> Card:

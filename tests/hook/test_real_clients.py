@@ -12,8 +12,8 @@ import pytest
 from baton import native
 from baton.gpu import profiles, simulated
 from baton.lock.config import Config
-from baton.lock.events import Mode
-from baton.lock.settings import Settings
+from baton.lock.core.events import Mode
+from baton.lock.core.settings import Settings
 from tests.hook.conftest import ROOT, finish
 from tests.hook.daemon import PATIENCE_S
 from tests.lock import daemons

@@ -7,9 +7,9 @@ import pytest
 from aiohttp import web
 
 from baton.kube.client import Client
-from baton.kube.core import CONFIG_MAPS
 from baton.kube.errors import UnreachableError
 from baton.kube.kubeconfig import Access
+from baton.model.core import CONFIG_MAPS
 
 
 @contextlib.asynccontextmanager

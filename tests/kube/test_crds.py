@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from baton.kube.crds import definitions
+from baton.install.crds import definitions
 
 MANIFESTS = Path(__file__).parents[2] / "deploy" / "crds" / "crds.yaml"
 

@@ -6,7 +6,7 @@ import structlog.testing
 
 from baton.kube.decoding import WatchEvent, decode_page, event_decoder
 from baton.kube.errors import GoneError
-from baton.kube.objects import Metadata
+from baton.model.meta import Metadata
 
 
 class Thing(msgspec.Struct, frozen=True):

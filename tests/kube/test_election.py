@@ -10,7 +10,7 @@ import structlog.testing
 
 from baton.kube.election import Election
 from baton.kube.errors import ConflictError, ForbiddenError, UnreachableError
-from baton.kube.objects import Lease, LeaseSpec, Metadata
+from baton.model.meta import Lease, LeaseSpec, Metadata
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from baton.kube import heap
+from baton.kube import garbage
 
 
 class Ring:
@@ -26,26 +26,26 @@ def _as_before() -> Iterator[None]:
 
 
 def test_nothing_is_looked_through_while_the_lists_come_in() -> None:
-    with heap.filling():
+    with garbage.filling():
         assert not gc.isenabled()
     assert gc.isenabled()
 
 
 def test_what_was_listed_is_passed_over_until_the_term_ends() -> None:
-    with heap.filling():
+    with garbage.filling():
         listed = Ring()
     alive = weakref.ref(listed)
     del listed
     gc.collect()
     assert alive() is not None
-    heap.thaw()
+    garbage.thaw()
     gc.collect()
     assert alive() is None
 
 
 def test_lists_that_fail_leave_the_collector_as_it_was() -> None:
     frozen = gc.get_freeze_count()
-    with pytest.raises(OSError, match="no answer"), heap.filling():
+    with pytest.raises(OSError, match="no answer"), garbage.filling():
         raise OSError("no answer")
     assert gc.isenabled()
     assert gc.get_freeze_count() == frozen

@@ -6,13 +6,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from baton.cli import admission as admission_command
-from baton.cli import controller as controller_command
-from baton.cli import scheduler as scheduler_command
+from baton.admission.certificates.keeper import CONFIGURATION, SECRET
+from baton.admission.endpoints import Policy, Webhooks
+from baton.cli.programs import admission as admission_command
+from baton.cli.programs import controller as controller_command
+from baton.cli.programs import scheduler as scheduler_command
 from baton.engine.presets import configured
-from baton.jobs.admission.endpoints import Policy, Webhooks
-from baton.jobs.admission.keeper import CONFIGURATION, SECRET
-from baton.kube.install import manifests, resource_of
+from baton.install.apply import manifests, resource_of
 
 OBJECTS = manifests()
 

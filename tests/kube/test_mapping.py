@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.engine.demands import effective_amounts
-from baton.engine.objects import CardGrant, CardId, CardKind, CardRequest, ContainerRole, GroupPhase, PodPhase
-from baton.kube import card_annotations, core, volcano
-from baton.kube.mapping import selectors
-from baton.kube.mapping.cards import CardWords, binding_annotations
-from baton.kube.mapping.cluster import group_of, node_of, queue_of
-from baton.kube.mapping.pods import PodWords, expects_group
-from baton.kube.quantities import QuantityError, amounts, scaled, text_of
+from baton.engine.cards.demands import effective_amounts
+from baton.engine.objects import CardGrant, CardKind, CardRequest, ContainerRole, GroupPhase, PodPhase
+from baton.mapping import selectors
+from baton.mapping.cards import CardWords, binding_annotations
+from baton.mapping.cluster import group_of, node_of, queue_of
+from baton.mapping.pods import PodWords, expects_group
+from baton.model import card_annotations, core, volcano
+from baton.model.ids import CardId
+from baton.model.quantities import QuantityError, amounts, scaled, text_of
 
 
 def pod(spec: dict[str, Any] | None = None, **metadata: Any) -> core.Pod:

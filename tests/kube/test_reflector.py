@@ -10,11 +10,12 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from baton.kube.client import Client, Resource
+from baton.kube.client import Client
 from baton.kube.kubeconfig import Access
-from baton.kube.objects import Metadata
 from baton.kube.reflector import Reflector
 from baton.kube.store import Store
+from baton.model.meta import Metadata
+from baton.model.resource import Resource
 
 
 class Thing(msgspec.Struct, frozen=True):

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from baton.kube.core import NODES
 from baton.kube.decoding import Page
 from baton.kube.errors import ApiError, GoneError, ThrottledError, UnreachableError
 from baton.kube.reflector import Reflector
 from baton.kube.store import Store
+from baton.model.core import NODES
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 

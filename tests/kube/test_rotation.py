@@ -12,10 +12,10 @@ from aiohttp import web
 
 from baton.kube import credentials
 from baton.kube.client import Client
-from baton.kube.core import CONFIG_MAPS
 from baton.kube.credentials import in_cluster
 from baton.kube.errors import UnauthorizedError, UnreachableError
 from baton.kube.kubeconfig import load
+from baton.model.core import CONFIG_MAPS
 from testbed.certificates import Authority
 
 HOST = "127.0.0.1"

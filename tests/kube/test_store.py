@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from baton.kube.objects import Metadata
 from baton.kube.store import Delta, Key, Store
+from baton.model.meta import Metadata
 
 
 class Thing(msgspec.Struct, frozen=True):

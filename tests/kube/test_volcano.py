@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from baton.kube.volcano import Job, JobFlow, JobStatus, PodGroup, Queue
+from baton.model.volcano import Job, JobFlow, JobStatus, PodGroup, Queue
 
 JOB: dict[str, Any] = {
     "metadata": {"name": "train", "namespace": "ml"},

@@ -10,10 +10,11 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from baton.lock import events as ev
-from baton.lock.core import LockCore
-from baton.lock.events import CardId, ClientId, Terms
-from baton.lock.settings import Settings
+from baton.lock.core import events as ev
+from baton.lock.core.events import ClientId, Terms
+from baton.lock.core.machine import LockCore
+from baton.lock.core.settings import Settings
+from baton.model.ids import CardId
 
 GIB = 2**30
 

@@ -24,13 +24,13 @@ _PROGRAM = """
 import asyncio, os, sys
 import msgspec
 from pathlib import Path
-from baton.lock import logs
+from baton.lock.daemon import logs
 from baton.lock.config import Config
-from baton.lock.daemon import LockDaemon
-from baton.lock.events import CardId
+from baton.lock.daemon.daemon import LockDaemon
+from baton.model.ids import CardId
 from baton.lock.paths import Paths
 from baton.lock.telemetry import CardInfo, NoTelemetry
-import baton.lock.metrics
+import baton.lock.daemon.metrics
 
 async def serve(paths, config, cards):
     daemon = LockDaemon(paths, config, NoTelemetry(cards))

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from baton.lock import events as ev
-from baton.lock.allowances import SLOTS, Allowances
-from baton.lock.daemon import LockDaemon
-from baton.lock.events import CardId, ClientId
+from baton.lock.core import events as ev
+from baton.lock.core.events import ClientId
+from baton.lock.daemon.allowances import SLOTS, Allowances
+from baton.lock.daemon.daemon import LockDaemon
 from baton.lock.paths import Paths
 from baton.lock.peers import UNKNOWN_POD
+from baton.model.ids import CardId
 
 CARD, OTHER = CardId("GPU-0"), CardId("GPU-1")
 RUN = ("run", "0", "r1")

@@ -6,7 +6,7 @@ import pytest
 
 from baton.errors import UsageError
 from baton.lock.config import Rule, load
-from baton.lock.events import Measure, Priority
+from baton.lock.core.events import Measure, Priority
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:

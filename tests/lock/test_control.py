@@ -16,8 +16,8 @@ import pytest
 from baton.errors import BatonError, UnavailableError
 from baton.lock.config import Config, Rule
 from baton.lock.control import AsyncControlClient, ControlClient, DropRule, Park, SetCard, SetClient, SetRule
-from baton.lock.events import Mode
-from baton.lock.settings import Settings
+from baton.lock.core.events import Mode
+from baton.lock.core.settings import Settings
 from baton.lock.wire import Kind
 from tests.lock.daemons import Nursery, running
 from tests.lock.peer import GPU_TEXT, Peer

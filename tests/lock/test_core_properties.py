@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from baton.lock.events import Measure, Mode, Priority, Terms
-from baton.lock.settings import Settings
+from baton.lock.core.events import Measure, Mode, Priority, Terms
+from baton.lock.core.settings import Settings
 from tests.lock.busy import GIB, Machine, Worker
 from tests.lock.world import EVENTS, World
 

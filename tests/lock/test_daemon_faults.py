@@ -12,8 +12,8 @@ import pytest
 
 from baton.lock import wire
 from baton.lock.config import Config
-from baton.lock.events import Measure, Mode
-from baton.lock.settings import Settings
+from baton.lock.core.events import Measure, Mode
+from baton.lock.core.settings import Settings
 from baton.lock.wire import Kind
 from tests.lock.daemons import Nursery, running
 from tests.lock.peer import GPU, GPU_TEXT, Peer

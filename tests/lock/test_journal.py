@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from baton.lock.journal import (
+from baton.lock.daemon.journal import (
     SLOT_BYTES,
     AccountRecord,
     CardRecord,

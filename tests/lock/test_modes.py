@@ -2,11 +2,12 @@
 
 import pytest
 
-from baton.lock import events as ev
-from baton.lock.core import LockCore
-from baton.lock.events import CardId, ClientId, Grant, Mode, Terms
-from baton.lock.settings import Settings
-from baton.lock.state import Phase
+from baton.lock.core import events as ev
+from baton.lock.core.events import ClientId, Grant, Mode, Terms
+from baton.lock.core.machine import LockCore
+from baton.lock.core.settings import Settings
+from baton.lock.core.state import Phase
+from baton.model.ids import CardId
 from tests.lock.busy import GIB, Machine
 
 CARD = CardId("GPU-0")
@@ -150,7 +151,7 @@ def test_the_penalty_ends_and_doubles() -> None:
     core, _ = one_card(4, 4)
     card = core.cards[CARD]
     card.quantum_s = 1.0
-    from baton.lock import modes
+    from baton.lock.core import modes
 
     first_s = modes.penalise(card, 0.0, core.settings)
     assert modes.penalise(card, first_s, core.settings) == 2 * first_s

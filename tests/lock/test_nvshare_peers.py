@@ -10,8 +10,8 @@ import pytest
 
 from baton.errors import UnavailableError
 from baton.lock.config import Config
-from baton.lock.events import Mode
-from baton.lock.settings import Settings
+from baton.lock.core.events import Mode
+from baton.lock.core.settings import Settings
 from baton.native import library
 from tests.lock.daemons import Nursery, running
 from tests.lock.peer import GPU_TEXT, Peer

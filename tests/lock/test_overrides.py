@@ -5,9 +5,9 @@ from pathlib import Path
 
 from baton.lock.config import Config, Rule
 from baton.lock.control import DropRule, SetClient, SetRule
-from baton.lock.events import ClientId, Terms
-from baton.lock.journal import Snapshot, TermsRecord
-from baton.lock.overrides import Overrides
+from baton.lock.core.events import ClientId, Terms
+from baton.lock.daemon.journal import Snapshot, TermsRecord
+from baton.lock.daemon.overrides import Overrides
 from baton.lock.wire import Kind
 from tests.lock.daemons import Nursery, running
 from tests.lock.peer import GPU_TEXT, Peer

@@ -14,8 +14,8 @@ import pytest
 from baton.lock import wire
 from baton.lock.config import Config
 from baton.lock.control import SetCard
-from baton.lock.events import Mode
-from baton.lock.settings import Settings
+from baton.lock.core.events import Mode
+from baton.lock.core.settings import Settings
 from baton.lock.wire import Frame, Kind
 from tests.lock.daemons import Nursery, running
 from tests.lock.peer import GPU, GPU_TEXT, PATIENCE_S, Peer

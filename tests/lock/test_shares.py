@@ -4,12 +4,13 @@ import random
 
 import pytest
 
-from baton.lock import events as ev
-from baton.lock.core import LockCore
-from baton.lock.events import CardId, ClientId, Mode, Priority, Terms
-from baton.lock.settings import Settings
-from baton.lock.state import Ledger
+from baton.lock.core import events as ev
+from baton.lock.core.events import ClientId, Mode, Priority, Terms
+from baton.lock.core.machine import LockCore
+from baton.lock.core.settings import Settings
+from baton.lock.core.state import Ledger
 from baton.lock.status import fairness_error
+from baton.model.ids import CardId
 from tests.lock.busy import GIB, Machine, Worker
 
 MODES = [Mode.SERIAL, Mode.CONCURRENT]

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.lock import wire
-from baton.lock.events import Terms
-from baton.lock.sessions import asked_terms
+from baton.lock.core.events import Terms
+from baton.lock.daemon.sessions import asked_terms
 from baton.lock.wire import FRAME_BYTES, Frame, Kind, Splitter
 
 

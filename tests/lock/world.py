@@ -10,12 +10,13 @@ import random
 from collections import deque
 from dataclasses import dataclass, field
 
-from baton.lock import events as ev
-from baton.lock import gangs, policy
-from baton.lock.core import LockCore
-from baton.lock.events import CardId, ClientId, Event, Mode, Priority, Terms
-from baton.lock.settings import Settings
-from baton.lock.state import Phase
+from baton.lock.core import events as ev
+from baton.lock.core import gangs, order
+from baton.lock.core.events import ClientId, Event, Mode, Priority, Terms
+from baton.lock.core.machine import LockCore
+from baton.lock.core.settings import Settings
+from baton.lock.core.state import Phase
+from baton.model.ids import CardId
 
 EVENTS = int(os.environ.get("BATON_LOCK_EVENTS", "1000000"))
 """How many random events the property tests feed to the core in total."""
@@ -155,7 +156,7 @@ class World:
             if strangers:
                 self.fail(f"{card.id} remembers {strangers}")
             if card.on and card.exclusive and not card.holders and not card.ghosts and gangs.reservation(card) is None:
-                idle = [c for c in card.waiters.values() if c.gang is None and policy.eligible(card, c)]
+                idle = [c for c in card.waiters.values() if c.gang is None and order.eligible(card, c)]
                 if idle:
                     self.fail(f"{card.id} idles while {[c.id for c in idle]} wait")
 

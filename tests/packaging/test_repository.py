@@ -49,6 +49,6 @@ def test_the_image_uses_the_same_tools_as_the_makefile() -> None:
 def test_the_image_starts_as_the_user_of_the_manifests() -> None:
     (user,) = instructions("USER")
     for name in ("scheduler", "controller", "admission"):
-        text = (ROOT / "src/baton/kube/manifests" / f"{name}.yaml").read_text()
+        text = (ROOT / "src/baton/install/manifests" / f"{name}.yaml").read_text()
         assert re.findall(r"runAs(?:User|Group): (\d+)", text) == user.split(":")
     assert instructions("ENTRYPOINT") == ['["baton"]']

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton.engine.fragmentation import TargetWorkload, typical
+from baton.engine.cards.fragmentation import TargetWorkload, typical
 from baton.errors import BatonError, UsageError
-from baton.sim.fill import arrivals, fill
-from baton.sim.fill_cluster import Cluster, Pod
-from baton.sim.fill_policies import POLICIES, tightest_cards
-from baton.sim.traces import read_jobs, read_nodes
-from baton.sim.workload import TraceJob, TraceNode, uniform_cluster
+from baton.sim.fill.cluster import Cluster, Pod
+from baton.sim.fill.filling import arrivals, fill
+from baton.sim.fill.placement import POLICIES, tightest_cards
+from baton.sim.traces.readers import read_jobs, read_nodes
+from baton.sim.traces.workload import TraceJob, TraceNode, uniform_cluster
 
 
 def share(name: str, milli: int, cpu_milli: int = 1000) -> TraceJob:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from baton.sim.metrics import (
+from baton.sim.policies import FIRST_LEVEL_GPU_S, LEVEL_GROWTH, level_of, next_level
+from baton.sim.run.metrics import (
     Distribution,
     Moment,
     Outcome,
@@ -13,10 +14,9 @@ from baton.sim.metrics import (
     quantiles,
     utilisation_until,
 )
-from baton.sim.policies import FIRST_LEVEL_GPU_S, LEVEL_GROWTH, level_of, next_level
-from baton.sim.prediction import FIRST_GUESS_S, TraceHistory, corrected
-from baton.sim.sharing import Resident, SharingModel, interference
-from baton.sim.workload import TraceJob
+from baton.sim.run.prediction import FIRST_GUESS_S, TraceHistory, corrected
+from baton.sim.run.sharing import Resident, SharingModel, interference
+from baton.sim.traces.workload import TraceJob
 
 CARD_MIB = 16_384
 HALF_BUSY = Resident(0.5, 15_300)

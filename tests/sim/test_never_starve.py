@@ -10,11 +10,11 @@ import random
 import pytest
 
 from baton.sim.policies import POLICIES, Policy
-from baton.sim.prediction import Foresight
-from baton.sim.replay import Replay
-from baton.sim.settings import Settings
-from baton.sim.translation import engine_node
-from baton.sim.workload import TraceJob, uniform_cluster
+from baton.sim.run.prediction import Foresight
+from baton.sim.run.replay import Replay
+from baton.sim.run.settings import Settings
+from baton.sim.run.translation import engine_node
+from baton.sim.traces.workload import TraceJob, uniform_cluster
 
 LONGEST_S = 400.0
 MIN_WAIT_S, FIRM_AFTER_S = 300.0, 1000.0

@@ -7,17 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton.engine.objects import Node, NodeName
-from baton.sim.books import CardBooks, DefectError
-from baton.sim.metrics import Summary
+from baton.engine.objects import Node
+from baton.model.ids import NodeName
 from baton.sim.policies import PATIENCE_S, POLICIES, Policy
-from baton.sim.prediction import Foresight
-from baton.sim.replay import Replay
-from baton.sim.settings import Outage, Settings
-from baton.sim.sharing import SharingModel
-from baton.sim.synthetic import SyntheticSettings, generate
-from baton.sim.translation import engine_node
-from baton.sim.workload import TraceJob, TraceNode, uniform_cluster
+from baton.sim.run.books import CardBooks, DefectError
+from baton.sim.run.metrics import Summary
+from baton.sim.run.prediction import Foresight
+from baton.sim.run.replay import Replay
+from baton.sim.run.settings import Outage, Settings
+from baton.sim.run.sharing import SharingModel
+from baton.sim.run.translation import engine_node
+from baton.sim.traces.synthetic import SyntheticSettings, generate
+from baton.sim.traces.workload import TraceJob, TraceNode, uniform_cluster
 
 
 def cluster(gpus: int = 2, cards_per_node: int = 2, slots: int = 1) -> list[Node]:

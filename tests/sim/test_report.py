@@ -5,15 +5,15 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from baton.sim.fill import fill
+from baton.sim.fill.filling import fill
 from baton.sim.plots import Bar, Series, bar_chart, compact, line_chart
 from baton.sim.policies import POLICIES
-from baton.sim.replay import Replay
 from baton.sim.report import RUN_COLUMNS, duration, fill_report, fill_rows, run_report, run_row
-from baton.sim.settings import Settings
-from baton.sim.synthetic import SyntheticSettings, generate
-from baton.sim.translation import engine_node
-from baton.sim.workload import TraceJob, uniform_cluster
+from baton.sim.run.replay import Replay
+from baton.sim.run.settings import Settings
+from baton.sim.run.translation import engine_node
+from baton.sim.traces.synthetic import SyntheticSettings, generate
+from baton.sim.traces.workload import TraceJob, uniform_cluster
 
 
 def elements(svg: str, tag: str, css_class: str) -> list[ET.Element]:

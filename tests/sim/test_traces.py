@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from baton.errors import BatonError, UsageError
-from baton.sim.synthetic import SyntheticSettings, generate
-from baton.sim.traces import format_jobs, read_jobs, read_nodes, split_gang
-from baton.sim.workload import Skipped, TraceJob, TraceNode, total_cards, uniform_cluster
+from baton.sim.traces.readers import format_jobs, read_jobs, read_nodes, split_gang
+from baton.sim.traces.synthetic import SyntheticSettings, generate
+from baton.sim.traces.workload import Skipped, TraceJob, TraceNode, total_cards, uniform_cluster
 
 
 def file(folder: Path, name: str, text: str) -> Path:

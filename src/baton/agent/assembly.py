@@ -4,12 +4,12 @@ from pathlib import Path
 
 import structlog
 
-from baton.agent.cluster import ClusterSide
+from baton.agent.cards.watch import OpenSource
+from baton.agent.cluster.cluster import ClusterSide
 from baton.agent.config import AgentConfig
 from baton.agent.daemon import Agent, Companion
-from baton.agent.gpuwatch import OpenSource
-from baton.agent.lockkeeper import LockKeeper
-from baton.agent.lockport import LockClient
+from baton.agent.node.lock_keeper import LockKeeper
+from baton.agent.node.lock_port import LockClient
 from baton.agent.status import StatusServer
 from baton.agent.telemetry import Telemetry
 from baton.errors import BatonError

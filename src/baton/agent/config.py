@@ -29,9 +29,9 @@ import msgspec
 from msgspec import Meta
 
 from baton.agent.documents import Document
-from baton.agent.lifecycle import Mode
-from baton.agent.policies import Policy
-from baton.agent.slots import MAX_SLOTS
+from baton.agent.kubelet.lifecycle import Mode
+from baton.agent.offers.slot_choice import Policy
+from baton.agent.offers.slots import MAX_SLOTS
 from baton.gpu.cards import Card
 
 _Replicas = Annotated[int, Meta(ge=1, le=MAX_SLOTS)]

@@ -21,19 +21,19 @@ import msgspec
 import structlog
 
 from baton.agent import config as configuration
-from baton.agent import kit as kits
-from baton.agent.answers import Answer, Kit, answer
+from baton.agent.cards.watch import GpuWatch, OpenSource
 from baton.agent.config import AgentConfig
-from baton.agent.devices import DeviceKind, load_kinds
-from baton.agent.endpoint import PluginEndpoint, mark
-from baton.agent.gpuwatch import GpuWatch, OpenSource
-from baton.agent.lockport import LockPort
-from baton.agent.plugin import Board, plugin_options
-from baton.agent.podresources import Holding, PodResources
-from baton.agent.policies import CardLoad
-from baton.agent.resources import Offer, PlanError, Role, plan, unused_rules
+from baton.agent.kubelet.answers import Answer, Kit, answer
+from baton.agent.kubelet.endpoint import PluginEndpoint, mark
+from baton.agent.kubelet.plugin import Board, plugin_options
+from baton.agent.kubelet.podresources import Holding, PodResources
+from baton.agent.node import host_files as kits
+from baton.agent.node.lock_port import LockPort
+from baton.agent.offers.offers import Offer, PlanError, Role, plan, unused_rules
+from baton.agent.offers.slot_choice import CardLoad
+from baton.agent.offers.vendor_devices import DeviceKind, load_kinds
 from baton.errors import BatonError
-from baton.gpu.cards import CardId
+from baton.model.ids import CardId
 
 _log = structlog.get_logger(__name__)
 

@@ -17,9 +17,9 @@ import msgspec
 from aiohttp import web
 
 from baton.agent.daemon import Agent, Companion
-from baton.agent.podresources import Holding
-from baton.agent.resources import Offer
-from baton.agent.slots import card_of
+from baton.agent.kubelet.podresources import Holding
+from baton.agent.offers.offers import Offer
+from baton.agent.offers.slots import card_of
 from baton.errors import UnavailableError
 from baton.observe.serving import Address
 

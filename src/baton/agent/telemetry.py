@@ -17,13 +17,14 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from baton.agent.daemon import Agent
-from baton.agent.identity import pod_of_process
-from baton.agent.podresources import Holding, PodUid, Recorded, read_checkpoint
-from baton.agent.resources import Role
-from baton.agent.slots import card_of
-from baton.agent.usage import ContainerOnCard, LockTimes
+from baton.agent.kubelet.podresources import Holding, Recorded, read_checkpoint
+from baton.agent.node.identity import pod_of_process
+from baton.agent.node.usage import ContainerOnCard, LockTimes
+from baton.agent.offers.offers import Role
+from baton.agent.offers.slots import card_of
 from baton.errors import UnavailableError
-from baton.gpu.cards import CardId, Sample
+from baton.gpu.cards import Sample
+from baton.model.ids import CardId, PodUid
 
 _CARD = ("card", "index", "model")
 

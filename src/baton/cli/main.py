@@ -22,7 +22,7 @@ from baton.errors import BatonError, UsageError
 
 
 class Entry(NamedTuple):
-    """One line of the table: where the command lives, what it is for, under which heading it is listed."""
+    """One line of the table: the module below `baton.cli`, what the command does, and the heading that lists it."""
 
     module: str
     help: str
@@ -36,25 +36,25 @@ _SIMULATED = "Without a GPU"
 _ABOUT = "About this installation"
 
 COMMANDS: dict[str, Entry] = {
-    "run": Entry("baton.cli.run", "Run a program that shares GPUs with the others on this machine.", _SHARE),
-    "top": Entry("baton.cli.top", "Watch who runs on which GPU, who waits, and what everybody got.", _SHARE),
-    "lock": Entry("baton.cli.lock", "Show and steer who runs on the GPUs of this machine.", _SHARE),
-    "lockd": Entry("baton.cli.lockd", "Run the lock daemon, which decides who may run on a GPU now.", _SHARE),
-    "job": Entry("baton.cli.job", "Run, look at and steer jobs on Kubernetes.", _CLUSTER),
-    "queue": Entry("baton.cli.queue", "Make, look at and steer the queues in which jobs wait.", _CLUSTER),
-    "pod": Entry("baton.cli.pod", "Look at the pods of jobs and queues.", _CLUSTER),
-    "why": Entry("baton.cli.why", "Tell what a pod or a job waits for, and what would help.", _CLUSTER),
-    "state": Entry("baton.cli.state", "Keep what the scheduler saw, and decide on it again.", _CLUSTER),
-    "agent": Entry("baton.cli.agent", "Run the node agent, which gives containers their GPUs.", _CLUSTER),
-    "admission": Entry("baton.cli.admission", "Run the webhooks: defaults and checks for jobs and GPU pods.", _CLUSTER),
-    "install": Entry("baton.cli.install", "Install Baton in a cluster, or bring it up to date.", _CLUSTER),
-    "controller": Entry("baton.cli.controller", "Run the controllers behind Volcano's objects.", _CLUSTER),
-    "scheduler": Entry("baton.cli.scheduler", "Run the scheduler, which decides where and when pods go.", _CLUSTER),
-    "sim": Entry("baton.cli.sim", "Run the scheduler on a trace and see what a policy would have done.", _STUDY),
-    "demo": Entry("baton.cli.demo", "See it work: the same jobs serially, unmanaged and with Baton.", _SIMULATED),
-    "simgpu": Entry("baton.cli.simgpu", "Simulated GPUs: start, look at, break, stop.", _SIMULATED),
-    "doctor": Entry("baton.cli.doctor", "Check this machine for all that Baton needs, with remedies.", _ABOUT),
-    "version": Entry("baton.cli.version", "Show the version of Baton and of its native libraries.", _ABOUT),
+    "run": Entry("machine.run", "Run a program that shares GPUs with the others on this machine.", _SHARE),
+    "top": Entry("machine.top", "Watch who runs on which GPU, who waits, and what everybody got.", _SHARE),
+    "lock": Entry("machine.lock", "Show and steer who runs on the GPUs of this machine.", _SHARE),
+    "lockd": Entry("programs.lockd", "Run the lock daemon, which decides who may run on a GPU now.", _SHARE),
+    "job": Entry("cluster.job", "Run, look at and steer jobs on Kubernetes.", _CLUSTER),
+    "queue": Entry("cluster.queue", "Make, look at and steer the queues in which jobs wait.", _CLUSTER),
+    "pod": Entry("cluster.pod", "Look at the pods of jobs and queues.", _CLUSTER),
+    "why": Entry("cluster.why", "Tell what a pod or a job waits for, and what would help.", _CLUSTER),
+    "state": Entry("cluster.state", "Keep what the scheduler saw, and decide on it again.", _CLUSTER),
+    "agent": Entry("programs.agent", "Run the node agent, which gives containers their GPUs.", _CLUSTER),
+    "admission": Entry("programs.admission", "Run the webhooks: defaults and checks for jobs and GPU pods.", _CLUSTER),
+    "install": Entry("cluster.install", "Install Baton in a cluster, or bring it up to date.", _CLUSTER),
+    "controller": Entry("programs.controller", "Run the controllers behind Volcano's objects.", _CLUSTER),
+    "scheduler": Entry("programs.scheduler", "Run the scheduler, which decides where and when pods go.", _CLUSTER),
+    "sim": Entry("sim", "Run the scheduler on a trace and see what a policy would have done.", _STUDY),
+    "demo": Entry("machine.demo", "See it work: the same jobs serially, unmanaged and with Baton.", _SIMULATED),
+    "simgpu": Entry("machine.simgpu", "Simulated GPUs: start, look at, break, stop.", _SIMULATED),
+    "doctor": Entry("doctor", "Check this machine for all that Baton needs, with remedies.", _ABOUT),
+    "version": Entry("version", "Show the version of Baton and of its native libraries.", _ABOUT),
 }
 
 
@@ -82,7 +82,7 @@ class LazyGroup(TyperGroup):
             raise UsageError(f"no command {args[0]!r}; {hint}")
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None and name in COMMANDS:
-            module = importlib.import_module(COMMANDS[name].module)
+            module = importlib.import_module(f"baton.cli.{COMMANDS[name].module}")
             command = typer.main.get_command(module.app)
             command.name = name
         return name, command, rest

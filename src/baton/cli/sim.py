@@ -148,10 +148,10 @@ def _compare(
     from baton.sim.parallel import in_parallel
     from baton.sim.policies import named_policy
     from baton.sim.report import RUN_COLUMNS, run_report, run_row
-    from baton.sim.settings import Settings
-    from baton.sim.sharing import SharingModel
+    from baton.sim.run.settings import Settings
+    from baton.sim.run.sharing import SharingModel
     from baton.sim.study import Study, simulate
-    from baton.sim.synthetic import SyntheticSettings
+    from baton.sim.traces.synthetic import SyntheticSettings
 
     _check_writable(options.html)
     chosen = [named_policy(name) for name in dict.fromkeys(policies)]
@@ -230,11 +230,11 @@ def fill(
 
     This is the test of the FGD study: pods never leave, and one that does not fit is dropped.
     """
-    from baton.sim.fill import fill_task
-    from baton.sim.fill_policies import POLICIES
+    from baton.sim.fill.filling import fill_task
+    from baton.sim.fill.placement import POLICIES
     from baton.sim.parallel import in_parallel
     from baton.sim.report import FILL_COLUMNS, fill_report, fill_rows
-    from baton.sim.traces import read_jobs, read_nodes
+    from baton.sim.traces.readers import read_jobs, read_nodes
 
     _check_writable(html)
     chosen = policies or list(POLICIES)
@@ -279,9 +279,9 @@ def generate(
     quiet: QuietOption = False,
 ) -> None:
     """Make up a trace in the shape of the public ones, in our own format."""
-    from baton.sim.synthetic import SyntheticSettings
-    from baton.sim.synthetic import generate as make_up
-    from baton.sim.traces import format_jobs
+    from baton.sim.traces.readers import format_jobs
+    from baton.sim.traces.synthetic import SyntheticSettings
+    from baton.sim.traces.synthetic import generate as make_up
 
     settings = SyntheticSettings(
         jobs=jobs or _JOBS,

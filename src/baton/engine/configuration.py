@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from baton.engine.plugin import Plugin
+from baton.engine.session.plugin import Plugin
 from baton.errors import BatonError
 
 FLAG_HOOKS: dict[str, tuple[str, ...]] = {

@@ -15,22 +15,23 @@ import msgspec
 
 from baton.engine.actions import ACTIONS
 from baton.engine.configuration import Configuration
-from baton.engine.credit import credits_of
 from baton.engine.events import Event
 from baton.engine.explain import Explainer, first_refused
-from baton.engine.framework import Framework
-from baton.engine.jobs import Status
-from baton.engine.objects import Amounts, GroupKey, PodKey, QueueName
-from baton.engine.phases import update_phases
 from baton.engine.plan import Plan
-from baton.engine.plugin import Plugin
 from baton.engine.plugins import BUILT_IN
-from baton.engine.session import Session
-from baton.engine.signatures import SignatureCache
-from baton.engine.state import ClusterState
-from baton.engine.turns import OutOfTime, Turns
+from baton.engine.session.credit import credits_of
+from baton.engine.session.hooks import Framework
+from baton.engine.session.phases import update_phases
+from baton.engine.session.plugin import Plugin
+from baton.engine.session.session import Session
+from baton.engine.session.signatures import SignatureCache
+from baton.engine.session.turns import OutOfTime, Turns
+from baton.engine.state.cluster import ClusterState
+from baton.engine.state.jobs import Status
 from baton.engine.verdicts import Cause, Verdict
 from baton.errors import BatonError
+from baton.model.ids import GroupKey, PodKey, QueueName
+from baton.model.quantities import Amounts
 
 
 class Engine:

@@ -6,20 +6,8 @@ its group) and any number of times: applying the same event twice changes nothin
 
 import msgspec
 
-from baton.engine.objects import (
-    Budget,
-    GroupKey,
-    HyperNode,
-    Namespace,
-    Node,
-    NodeName,
-    Pod,
-    PodGroup,
-    PodKey,
-    Queue,
-    QueueName,
-    Quota,
-)
+from baton.engine.objects import Budget, HyperNode, Namespace, Node, Pod, PodGroup, Queue, Quota
+from baton.model.ids import GroupKey, NodeName, PodKey, QueueName
 
 
 class NodeChanged(msgspec.Struct, frozen=True, tag=True, gc=False):

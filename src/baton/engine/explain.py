@@ -9,19 +9,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from baton.engine.cards import CLAIMS
-from baton.engine.columns import FUTURE, Array, Bools
-from baton.engine.demands import Demand
-from baton.engine.domains import DONE, Rank, Tried
-from baton.engine.jobs import Job, QueueShare, Task
-from baton.engine.nodes import NodeView
+from baton.engine.cards.demands import Demand
+from baton.engine.cards.ledger import CLAIMS
 from baton.engine.objects import CardKind, GroupPhase, QueueState
-from baton.engine.plugin import Lack, Vote
-from baton.engine.resources import CPU, MEMORY, Vector
-from baton.engine.room import fitting_cards
-from baton.engine.session import Session
-from baton.engine.signatures import Key
-from baton.engine.statement import Statement
+from baton.engine.search.domains import DONE, Rank, Tried
+from baton.engine.search.room import fitting_cards
+from baton.engine.session.plugin import Lack, Vote
+from baton.engine.session.session import Session
+from baton.engine.session.signatures import Key
+from baton.engine.state.columns import FUTURE, Array, Bools
+from baton.engine.state.jobs import Job, QueueShare, Task
+from baton.engine.state.nodes import NodeView
+from baton.engine.state.resources import CPU, MEMORY, Vector
+from baton.engine.state.statement import Statement
 from baton.engine.verdicts import Cause, NearestFit, NodeReason, Verdict
 
 NEAREST_SHOWN = 2

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from baton.engine.objects import GroupKey
+from baton.model.ids import GroupKey
 
 K = TypeVar("K")
 RUNS_KEPT = 2

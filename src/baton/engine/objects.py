@@ -9,15 +9,11 @@ thousandths (`share_milli`, 1000 = the whole card).
 
 import re
 from enum import StrEnum
-from typing import NewType
 
 import msgspec
 
-NodeName = NewType("NodeName", str)
-PodKey = NewType("PodKey", str)
-GroupKey = NewType("GroupKey", str)
-QueueName = NewType("QueueName", str)
-CardId = NewType("CardId", str)
+from baton.model.ids import CardId, GroupKey, NodeName, PodKey, QueueName
+from baton.model.quantities import Amounts
 
 WHOLE_CARD_MILLI = 1000
 
@@ -25,7 +21,6 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 """What counts as a number in a label: fewer things than Python's `int` takes."""
 
 Pairs = tuple[tuple[str, str], ...]
-Amounts = tuple[tuple[str, int], ...]
 
 
 class CardKind(StrEnum):

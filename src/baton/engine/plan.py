@@ -2,8 +2,9 @@
 
 import msgspec
 
-from baton.engine.objects import CardGrant, GroupKey, GroupPhase, NodeName, PodKey
+from baton.engine.objects import CardGrant, GroupPhase
 from baton.engine.verdicts import Verdict
+from baton.model.ids import GroupKey, NodeName, PodKey
 
 
 class Binding(msgspec.Struct, frozen=True, gc=False):

@@ -21,10 +21,10 @@ from baton.engine.events import (
     QueueChanged,
     QuotaChanged,
 )
-from baton.engine.jobs import HELD, Status, Task
 from baton.engine.objects import Namespace, Pod
 from baton.engine.presets import configured
-from baton.engine.state import ClusterState
+from baton.engine.state.cluster import ClusterState
+from baton.engine.state.jobs import HELD, Status, Task
 from baton.errors import BatonError
 
 VERSION = 1

@@ -4,7 +4,8 @@ from enum import StrEnum
 
 import msgspec
 
-from baton.engine.objects import Amounts, GroupKey, NodeName, PodKey, QueueName
+from baton.model.ids import GroupKey, NodeName, PodKey, QueueName
+from baton.model.quantities import Amounts
 
 
 class Cause(StrEnum):

@@ -10,12 +10,11 @@ which one it was.
 """
 
 import enum
-from typing import NewType, Protocol
+from typing import Protocol
 
 import msgspec
 
-CardId = NewType("CardId", str)
-"""The UUID that the driver gives a card, such as `GPU-5f2c…`; stable over restarts, unlike its index."""
+from baton.model.ids import CardId
 
 
 class Vendor(enum.StrEnum):

@@ -21,8 +21,9 @@ from typing import Any
 import pynvml
 
 from baton.errors import BatonError, UnavailableError
-from baton.gpu.cards import Card, CardEvent, CardHealth, CardId, ProcessUse, Sample, Severity, Vendor
+from baton.gpu.cards import Card, CardEvent, CardHealth, ProcessUse, Sample, Severity, Vendor
 from baton.gpu.xids import classify
+from baton.model.ids import CardId
 
 _MIB = 1 << 20
 _PROCESS_WINDOW_S = 1.0

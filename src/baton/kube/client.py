@@ -9,7 +9,7 @@ once more when there may be better credentials, or when the files of certificate
 import contextlib
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import aiohttp
 import msgspec
@@ -23,8 +23,7 @@ from baton.kube.errors import GoneError, SilentError, UnauthorizedError, Unreach
 from baton.kube.kubeconfig import Access, load
 from baton.kube.rate import RateLimit
 from baton.kube.sockets import Sockets
-
-T = TypeVar("T", bound=msgspec.Struct)
+from baton.model.resource import Resource, T
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -37,24 +36,6 @@ _LINE_LIMIT = 16 * 1024 * 1024
 """Longest watch event that is accepted; etcd's default limit for one object is 1.5 MiB."""
 _READ_BUFFER = 1024 * 1024
 """What is read ahead of us on one connection."""
-
-
-class Resource(NamedTuple, Generic[T]):
-    """A kind of object: where it lives in the API and what it becomes here."""
-
-    group: str
-    version: str
-    plural: str
-    kind: type[T]
-    namespaced: bool = True
-
-    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """The URL path of the collection, or of one object, or of its subresource."""
-        parts = ["/api", self.version] if not self.group else ["/apis", self.group, self.version]
-        if self.namespaced and namespace:
-            parts += ["namespaces", namespace]
-        parts += [part for part in (self.plural, name, subresource) if part]
-        return "/".join(parts)
 
 
 class _Request(NamedTuple):

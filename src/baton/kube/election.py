@@ -19,7 +19,7 @@ import structlog
 from baton.errors import BatonError
 from baton.kube.client import Client
 from baton.kube.errors import ConflictError, NotFoundError
-from baton.kube.objects import LEASES, Lease, LeaseSpec
+from baton.model.meta import LEASES, Lease, LeaseSpec
 
 _LOG = structlog.get_logger("baton.kube")
 

@@ -8,9 +8,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from baton.kube.client import Client, Resource
+from baton.kube.client import Client
 from baton.kube.reflector import Reflector
 from baton.kube.store import Index, Store
+from baton.model.resource import Resource
 
 K = TypeVar("K", bound=Any)
 

@@ -19,7 +19,7 @@ import structlog
 from baton.errors import BatonError
 from baton.kube.client import Client
 from baton.kube.errors import NotFoundError
-from baton.kube.objects import EVENTS, ObjectReference
+from baton.model.meta import EVENTS, ObjectReference
 
 _LOG = structlog.get_logger("baton.kube")
 

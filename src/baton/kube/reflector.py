@@ -19,10 +19,11 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import structlog
 
-from baton.kube.client import Client, Resource
+from baton.kube.client import Client
 from baton.kube.errors import ApiError, GoneError, NotFoundError, SilentError, ThrottledError, UnreachableError
 from baton.kube.queue import doubled
 from baton.kube.store import Store, key_of
+from baton.model.resource import Resource
 
 _LOG = structlog.get_logger("baton.kube")
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from baton.gpu.cards import GpuSource, Sample
-from baton.lock.events import CardId
 from baton.lock.telemetry import CardInfo, Reading
+from baton.model.ids import CardId
 
 _MIB = 1 << 20
 

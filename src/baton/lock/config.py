@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from baton.errors import UsageError
-from baton.lock.events import Priority, Terms
-from baton.lock.settings import Settings
+from baton.lock.core.events import Priority, Terms
+from baton.lock.core.settings import Settings
 
 PRIORITIES = {"low": Priority.LOW, "normal": Priority.NORMAL, "high": Priority.HIGH}
 

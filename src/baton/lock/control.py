@@ -17,8 +17,8 @@ import structlog
 
 from baton.errors import BatonError, UnavailableError
 from baton.lock.config import Rule
+from baton.lock.daemon.server import Listener
 from baton.lock.peers import Peer, Rights, peer_of
-from baton.lock.server import Listener
 from baton.lock.status import Status
 
 log = structlog.get_logger()

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from baton.lock import policy, quotas
-from baton.lock.core import LockCore
-from baton.lock.state import Card, Client, Ledger
+from baton.lock.core import order, quotas
+from baton.lock.core.machine import LockCore
+from baton.lock.core.state import Card, Client, Ledger
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -129,7 +129,7 @@ def state_of(client: Client) -> str:
     """One word for where a client stands."""
     if client.parked:
         return "parked"
-    if client.id in client.card.waiters and not policy.eligible(client.card, client):
+    if client.id in client.card.waiters and not order.eligible(client.card, client):
         return "throttled"
     return client.phase.value
 

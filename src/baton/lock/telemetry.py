@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from baton.lock.events import CardId
+from baton.model.ids import CardId
 
 
 class CardInfo(NamedTuple):

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from baton.errors import BatonError, UsageError
-from baton.sim.prediction import Foresight
+from baton.sim.run.prediction import Foresight
 
 # Attained service is cut into levels that grow by this factor, so that jobs of one level do not take turns.
 FIRST_LEVEL_GPU_S = 3600.0

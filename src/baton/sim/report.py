@@ -9,9 +9,9 @@ from html import escape
 from importlib import resources
 
 from baton import __version__
-from baton.sim.fill import FillResult
-from baton.sim.metrics import Summary
+from baton.sim.fill.filling import FillResult
 from baton.sim.plots import Bar, Series, bar_chart, line_chart
+from baton.sim.run.metrics import Summary
 
 
 def run_report(summaries: Sequence[Summary], asked: Mapping[str, str]) -> str:

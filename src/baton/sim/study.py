@@ -6,15 +6,15 @@ from pathlib import Path
 import msgspec
 
 from baton.engine.objects import Node, Pod
-from baton.sim.metrics import Summary
 from baton.sim.policies import Policy
-from baton.sim.recorded import read_state
-from baton.sim.replay import Replay
-from baton.sim.settings import Settings
-from baton.sim.synthetic import SyntheticSettings, generate
-from baton.sim.traces import read_jobs, read_nodes
-from baton.sim.translation import engine_node
-from baton.sim.workload import TraceJob, uniform_cluster
+from baton.sim.run.metrics import Summary
+from baton.sim.run.replay import Replay
+from baton.sim.run.settings import Settings
+from baton.sim.run.translation import engine_node
+from baton.sim.traces.readers import read_jobs, read_nodes
+from baton.sim.traces.recorded import read_state
+from baton.sim.traces.synthetic import SyntheticSettings, generate
+from baton.sim.traces.workload import TraceJob, uniform_cluster
 
 
 class Study(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from baton.kube.crds import definitions
+from baton.install.crds import definitions
 from testbed.bed import Bed
 from testbed.errors import BedError
 from tests.cluster.installation import install_crds

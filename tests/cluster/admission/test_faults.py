@@ -15,6 +15,8 @@ from cryptography import x509
 
 from testbed.bed import Bed
 from testbed.errors import BedError
+from tests.admission.cases import container, job, pod_group, queue, task_of
+from tests.admission.cases import pod as gpu_pod
 from tests.cluster.admission.webhooks import (
     NAMESPACE,
     Kubectl,
@@ -27,8 +29,6 @@ from tests.cluster.admission.webhooks import (
 )
 from tests.cluster.installation import install_crds
 from tests.cluster.manifests import pod
-from tests.jobs.admission.cases import container, job, pod_group, queue, task_of
-from tests.jobs.admission.cases import pod as gpu_pod
 
 pytestmark = pytest.mark.cluster
 
@@ -124,7 +124,7 @@ def test_certificates_change_while_requests_flow_and_none_fails(
 ) -> None:
     """Two more replicas want other names in the certificate and make it anew all the time; ours serves what is there.
 
-    That certificates are renewed before they end is shown in virtual time, in tests/jobs/admission.
+    That certificates are renewed before they end is shown in virtual time, in tests/admission.
     """
     others = [
         Replica(kwok_bed, free_port(), free_port(), tmp_path / f"{name}.log", ("--host", name, *EAGER))

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 import yaml
 
-from baton.kube.install import manifests
+from baton.install.apply import manifests
 from testbed.bed import Bed, BedOptions
 from testbed.errors import BedError
 from testbed.kwok import OUTCOME
 from testbed.processes import Component
+from tests.admission.cases import Object, container, cron_job, hyper_node, job, job_flow, member, queue, task
 from tests.cluster.admission.webhooks import NAMESPACE, Replica, called, free_port, install_webhooks, remove_webhooks
-from tests.jobs.admission.cases import Object, container, cron_job, hyper_node, job, job_flow, member, queue, task
 
 pytestmark = pytest.mark.cluster
 

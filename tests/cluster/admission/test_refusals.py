@@ -6,22 +6,10 @@ from typing import Any
 import pytest
 
 from testbed.bed import Bed
+from tests.admission.cases import CASES, Case, Object, changed, container, job, pod, pod_group, queue, task, task_of
+from tests.admission.test_refusals import review
 from tests.cluster.admission.webhooks import Kubectl, Replica, running
 from tests.cluster.installation import install_crds
-from tests.jobs.admission.cases import (
-    CASES,
-    Case,
-    Object,
-    changed,
-    container,
-    job,
-    pod,
-    pod_group,
-    queue,
-    task,
-    task_of,
-)
-from tests.jobs.admission.test_refusals import review
 
 pytestmark = pytest.mark.cluster
 

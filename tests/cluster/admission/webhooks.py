@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from baton.kube.install import manifests
+from baton.install.apply import manifests
 from testbed.bed import Bed
 from testbed.errors import BedError
 from testbed.processes import bed_environment

@@ -11,10 +11,11 @@ from typing import Any
 
 import msgspec
 
-from baton.agent.podresources import Holding, PodUid, Recorded, over_committed, read_checkpoint
-from baton.agent.slots import card_of
+from baton.agent.kubelet.podresources import Holding, Recorded, over_committed, read_checkpoint
+from baton.agent.offers.slots import card_of
 from baton.gpu import simulated
-from baton.kube import card_annotations
+from baton.model import card_annotations
+from baton.model.ids import PodUid
 
 
 class LockView(msgspec.Struct, frozen=True):

@@ -18,13 +18,13 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from baton.agent.endpoint import LOCAL_CHANNEL
-from baton.agent.podresources import Holding, PodResources
+from baton.agent.kubelet.endpoint import LOCAL_CHANNEL
+from baton.agent.kubelet.podresources import Holding, PodResources
+from baton.agent.offers.slots import card_of
 from baton.agent.proto import podresources_pb2
-from baton.agent.slots import card_of
 from baton.agent.status import Status, ask
 from baton.gpu import profiles, simulated
-from baton.kube.quantities import scaled
+from baton.model.quantities import scaled
 from testbed.bed import Bed, BedOptions
 from testbed.errors import BedError
 from testbed.images import BUSYBOX, WORKLOAD

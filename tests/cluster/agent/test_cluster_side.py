@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from baton.kube import card_annotations
+from baton.model import card_annotations
 from tests.cluster.agent.conftest import CONFIG, AgentOnNode, GpuNode, container
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]

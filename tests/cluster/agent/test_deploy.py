@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from baton.agent.endpoint import socket_name
+from baton.agent.kubelet.endpoint import socket_name
 from baton.gpu import simulated
 from testbed.bed import Bed
 from testbed.errors import BedError

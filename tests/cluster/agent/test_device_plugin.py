@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from baton.agent.podresources import over_committed
+from baton.agent.kubelet.podresources import over_committed
+from baton.agent.offers.slots import card_of
 from baton.agent.proto import podresources_pb2
-from baton.agent.slots import card_of
 from testbed.errors import BedError
 from tests.cluster.agent.conftest import CARDS, CONFIG, GPU, SLOTS, TELL, AgentOnNode, GpuNode, container
 

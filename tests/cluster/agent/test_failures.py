@@ -14,8 +14,8 @@ import grpc
 import msgspec
 import pytest
 
-from baton.agent.endpoint import LOCAL_CHANNEL
-from baton.agent.podresources import CHECKPOINT
+from baton.agent.kubelet.endpoint import LOCAL_CHANNEL
+from baton.agent.kubelet.podresources import CHECKPOINT
 from baton.agent.proto import deviceplugin_pb2 as api
 from testbed.processes import wait_until
 from tests.cluster.agent.conftest import CARDS, CONFIG, GPU, SLOTS, AgentOnNode, GpuNode

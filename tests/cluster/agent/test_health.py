@@ -2,7 +2,7 @@
 
 import pytest
 
-from baton.agent.slots import card_of
+from baton.agent.offers.slots import card_of
 from tests.cluster.agent.conftest import CARDS, SLOTS, AgentOnNode, GpuNode
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.agent.slots import card_of
+from baton.agent.offers.slots import card_of
 from tests.cluster.agent.conftest import CONFIG, TELL, AgentOnNode, GpuNode
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]

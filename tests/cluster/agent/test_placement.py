@@ -7,10 +7,10 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from baton.agent.policies import Policy, Wish, prefer, violation
-from baton.agent.slots import CardSlots, Pool, SlotId, card_of
+from baton.agent.offers.slot_choice import Policy, Wish, prefer, violation
+from baton.agent.offers.slots import CardSlots, Pool, SlotId, card_of
 from baton.gpu import profiles, simulated
-from baton.gpu.cards import CardId
+from baton.model.ids import CardId
 from tests.cluster.agent.conftest import CONFIG, SLOTS, AgentOnNode, GpuNode
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from baton.agent.slots import card_of
+from baton.agent.offers.slots import card_of
 from testbed.images import WORKLOAD
 from tests.cluster import workloads
 from tests.cluster.agent.conftest import CONFIG, GPU, AgentOnNode, GpuNode, container

@@ -13,13 +13,14 @@ import pytest
 import yaml
 
 from baton.kube import kubeconfig
-from baton.kube.client import JSON_PATCH, Client, Resource
+from baton.kube.client import JSON_PATCH, Client
 from baton.kube.election import Election
 from baton.kube.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, UnreachableError
-from baton.kube.objects import EVENTS, Metadata, ObjectReference
 from baton.kube.recorder import Recorder
 from baton.kube.reflector import Reflector
 from baton.kube.store import Delta, Store
+from baton.model.meta import EVENTS, Metadata, ObjectReference
+from baton.model.resource import Resource
 from testbed.bed import Bed, BedOptions
 
 pytestmark = pytest.mark.cluster

@@ -1,6 +1,7 @@
 """Every way to ask for a card, and what two askers may have of one card."""
 
-from baton.engine.objects import CardKind, CardRequest, QueueName
+from baton.engine.objects import CardKind, CardRequest
+from baton.model.ids import QueueName
 from tests.engine.clusters import Cluster, milli, node, pod, slot, spec, vgpu, whole
 
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from baton.engine.objects import Card, CardId, CardRequest, CardRules, Container, ContainerRole, LabelSelector, PodSpec
+from baton.engine.objects import Card, CardRequest, CardRules, Container, ContainerRole, LabelSelector, PodSpec
+from baton.model.ids import CardId
 from tests.engine.clusters import Cluster, gang, node, pod, running, spec, vgpu, whole
 
 A100: dict[str, Any] = {"model": "NVIDIA-NVIDIA A100-SXM4-80GB", "memory_mib": 80_000, "compute_capability": 80}

@@ -2,9 +2,10 @@
 
 import pytest
 
-from baton.engine.objects import CardRules, GroupKey, GroupPhase, PodKey, Quota, Taint
+from baton.engine.objects import CardRules, GroupPhase, Quota, Taint
 from baton.engine.verdicts import Cause
 from baton.errors import BatonError
+from baton.model.ids import GroupKey, PodKey
 from tests.engine.clusters import Cluster, gang, job, node, pod, queue, running, slot, spec, vgpu, whole
 
 

@@ -5,10 +5,10 @@ import random
 
 import pytest
 
+from baton.engine.cards.fragmentation import Shape
+from baton.engine.cards.fragments import Workload, card_and_node_scores
 from baton.engine.engine import Engine
 from baton.engine.events import NodeChanged, PodChanged, QueueChanged
-from baton.engine.fragmentation import Shape
-from baton.engine.fragments import Workload, card_and_node_scores
 from baton.engine.objects import PodSpec
 from baton.engine.plugins.fragmentation import FragmentationPlugin
 from baton.engine.presets import configured

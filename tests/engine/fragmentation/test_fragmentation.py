@@ -3,15 +3,7 @@
 import numpy as np
 import pytest
 
-from baton.engine.fragmentation import (
-    Amounts,
-    Shape,
-    TargetWorkload,
-    descent,
-    descent_score,
-    fragments,
-    typical,
-)
+from baton.engine.cards.fragmentation import Amounts, Shape, TargetWorkload, descent, descent_score, fragments, typical
 
 HALF = Shape(cpu_milli=1000, milli=500, cards=1)
 WHOLE = Shape(cpu_milli=1000, milli=1000, cards=1)

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from baton.engine.events import BindFailed, GroupChanged, NodeRemoved, PodChanged, PodRemoved
-from baton.engine.objects import GroupKey, GroupPhase, NodeName, Pod, PodKey, PodPhase
+from baton.engine.objects import GroupPhase, Pod, PodPhase
+from baton.model.ids import GroupKey, NodeName, PodKey
 from tests.engine.clusters import Cluster, JobLiteral, gang, job, node, pod, spec
 
 CPU = 1000

@@ -9,11 +9,12 @@ import random
 import numpy as np
 import pytest
 
-from baton.engine.cards import CLAIMS, EXCLUSIVE, MEMORY, SHARE, SLOT, CardLedger, Holding, Stage
-from baton.engine.columns import BOTH, FUTURE, NOW, Array
-from baton.engine.demands import CardPlan, Needs
-from baton.engine.objects import Card, CardId, CardKind, CardRequest, Container, ContainerRole, PodKey, PodSpec
-from baton.engine.resources import ResourceNames
+from baton.engine.cards.demands import CardPlan, Needs
+from baton.engine.cards.ledger import CLAIMS, EXCLUSIVE, MEMORY, SHARE, SLOT, CardLedger, Holding, Stage
+from baton.engine.objects import Card, CardKind, CardRequest, Container, ContainerRole, PodSpec
+from baton.engine.state.columns import BOTH, FUTURE, NOW, Array
+from baton.engine.state.resources import ResourceNames
+from baton.model.ids import CardId, PodKey
 
 ROWS = 12
 OPERATIONS = 250_000

@@ -1,7 +1,7 @@
 """Predicted durations: the last two runs of the same thing, corrected upwards, never a reason to kill."""
 
 from baton.engine.history import DurationHistory, history_key
-from baton.engine.objects import GroupKey
+from baton.model.ids import GroupKey
 
 
 def test_the_mean_of_the_last_two_runs() -> None:

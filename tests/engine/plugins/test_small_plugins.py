@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from baton.engine.events import QueueChanged
-from baton.engine.objects import Card, CardGrant, CardId, CardKind, NodeName, Pod
+from baton.engine.objects import Card, CardGrant, CardKind, Pod
+from baton.model.ids import CardId, NodeName
 from tests.engine.clusters import Cluster, JobLiteral, gang, job, node, pod, queue, running, spec, vgpu, whole
 
 

@@ -8,8 +8,8 @@ import pytest
 from baton.engine.engine import Engine
 from baton.engine.events import NodeChanged, PodChanged, QueueChanged
 from baton.engine.plan import Plan
-from baton.engine.policies import PolicyError, catalogue
 from baton.engine.presets import configured
+from baton.extensions.scheduling_plugins import PolicyError, catalogue
 from tests.engine.clusters import node, pod, queue
 
 DOCS = Path(__file__).parents[3] / "docs" / "contributors" / "engine.md"

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 
 from baton.engine.events import GroupChanged, PodChanged, PodRemoved
-from baton.engine.objects import GroupKey, NodeName, PodKey
 from baton.engine.verdicts import Cause
+from baton.model.ids import GroupKey, NodeName, PodKey
 from tests.engine.clusters import Cluster, evictions, gang, job, node, queue, spec, whole
 
 CARD = spec(ask=[whole()])

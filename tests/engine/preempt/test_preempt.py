@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from baton.engine.events import PodChanged, PodRemoved
-from baton.engine.objects import AffinityTerm, Budget, CardId, CardRules, LabelSelector, PodKey, PodSpec
+from baton.engine.objects import AffinityTerm, Budget, CardRules, LabelSelector, PodSpec
+from baton.model.ids import CardId, PodKey
 from tests.engine.clusters import Cluster, JobLiteral, gang, job, node, pod, queue, running, spec, vgpu, whole
 
 CONF = """

@@ -3,7 +3,8 @@
 import pytest
 
 from baton.engine.events import BudgetChanged, BudgetRemoved, Event, EvictFailed, GroupChanged, PodChanged, PodRemoved
-from baton.engine.objects import Budget, LabelSelector, PodKey
+from baton.engine.objects import Budget, LabelSelector
+from baton.model.ids import PodKey
 from tests.engine.clusters import Cluster, job, node, spec
 
 CONF = """

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from baton.engine.engine import Engine
 from baton.engine.events import Event, PodRemoved
-from baton.engine.objects import PodKey
 from baton.engine.presets import PRESETS, configured
+from baton.model.ids import PodKey
 from tests.engine.clusters import Cluster, JobLiteral, Outcome, gang, job, milli, node, slot, spec, vgpu, whole
 
 SPECS = [

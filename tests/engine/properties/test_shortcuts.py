@@ -5,9 +5,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from baton.engine.actions.allocate import Unfit
-from baton.engine.evictions import Failures
 from baton.engine.plan import Plan
 from baton.engine.presets import PRESETS
+from baton.engine.search.evictions import Failures
 from tests.engine.clusters import Cluster, job, node, queue, spec, vgpu, whole
 
 SPECS = [spec(cpu=2), spec(cpu=1, ask=[whole()]), spec(cpu=1, ask=[whole(3)]), spec(cpu=1, ask=[vgpu(memory_mib=9000)])]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from baton.engine.objects import PodKey
+from baton.model.ids import PodKey
 from tests.engine.clusters import Cluster, evictions, gang, job, node, queue, spec, whole
 
 CARD = spec(ask=[whole()])

@@ -4,9 +4,9 @@ import pytest
 
 from baton.engine import records
 from baton.engine.engine import Engine
-from baton.engine.objects import GroupKey
 from baton.engine.presets import configured
 from baton.errors import BatonError
+from baton.model.ids import GroupKey
 from tests.engine.clusters import Cluster, job, node, pod, running, spec, vgpu
 
 

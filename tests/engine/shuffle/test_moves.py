@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from baton.engine.events import EvictFailed
-from baton.engine.objects import Budget, LabelSelector, Pod, PodKey
+from baton.engine.objects import Budget, LabelSelector, Pod
+from baton.model.ids import PodKey
 from tests.engine.clusters import Cluster, job, node, running, spec, whole
 
 CONF = """

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
+from baton.engine.cards.fragmentation import Shape
+from baton.engine.cards.fragments import Workload
 from baton.engine.engine import Engine
 from baton.engine.events import Event, NodeChanged, PodChanged, QueueChanged
-from baton.engine.fragmentation import Shape
-from baton.engine.fragments import Workload
 from baton.engine.objects import AffinityTerm, LabelSelector, Pod, PreferredAffinityTerm
 from baton.engine.plugins.fragmentation import FragmentationPlugin
 from baton.engine.presets import PRESETS, configured

@@ -2,9 +2,10 @@
 
 import pytest
 
-from baton.engine import moves as moves_module
 from baton.engine.events import PodChanged, PodRemoved
-from baton.engine.objects import AffinityTerm, LabelSelector, PodKey
+from baton.engine.objects import AffinityTerm, LabelSelector
+from baton.engine.state import moves as moves_module
+from baton.model.ids import PodKey
 from tests.engine.clusters import Cluster, node, pod, spec
 
 HOST = "kubernetes.io/hostname"

@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from baton.engine.affinity import NODE_DOMAIN, TermCounts, TermKey
 from baton.engine.engine import Engine
 from baton.engine.events import (
     BindFailed,
@@ -20,25 +19,24 @@ from baton.engine.events import (
     PodRemoved,
     QueueChanged,
 )
-from baton.engine.jobs import ON_NODE
 from baton.engine.objects import (
     AffinityTerm,
-    GroupKey,
     GroupPhase,
     LabelSelector,
     Node,
-    NodeName,
     Pod,
     PodGroup,
     PodPhase,
     PodSpec,
     Queue,
-    QueueName,
     SpreadConstraint,
 )
 from baton.engine.plan import Plan
 from baton.engine.presets import configured
-from baton.engine.state import ClusterState
+from baton.engine.state.affinity import NODE_DOMAIN, TermCounts, TermKey
+from baton.engine.state.cluster import ClusterState
+from baton.engine.state.jobs import ON_NODE
+from baton.model.ids import GroupKey, NodeName, QueueName
 from tests.engine.clusters import milli, node, pod, queue, slot, spec, vgpu, whole
 
 HOST = "kubernetes.io/hostname"

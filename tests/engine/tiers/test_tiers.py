@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from baton.engine.engine import Engine
-from baton.engine.jobs import Job, Task
-from baton.engine.plugin import NoArguments, Plugin, Vote
-from baton.engine.policies import catalogue
 from baton.engine.presets import configured
-from baton.engine.session import Session
+from baton.engine.session.plugin import NoArguments, Plugin, Vote
+from baton.engine.session.session import Session
+from baton.engine.state.jobs import Job, Task
+from baton.extensions.scheduling_plugins import catalogue
 from tests.engine.clusters import Cluster, JobLiteral, job, node
 
 PERMIT, ABSTAIN, REJECT = Vote.PERMIT, Vote.ABSTAIN, Vote.REJECT

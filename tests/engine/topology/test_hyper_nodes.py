@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from baton.engine.events import HyperNodeChanged, HyperNodeRemoved, NodeChanged, PodRemoved
-from baton.engine.objects import Closeness, HyperNode, HyperNodeMember, LabelSelector, Parts, PodKey
+from baton.engine.objects import Closeness, HyperNode, HyperNodeMember, LabelSelector, Parts
+from baton.model.ids import PodKey
 from tests.engine.clusters import Cluster, JobLiteral, gang, job, node, pod, running, spec
 
 

@@ -9,7 +9,7 @@ from baton.engine.actions.gangevict import gangpreempt, gangreclaim
 from baton.engine.actions.preempt import preempt
 from baton.engine.actions.reclaim import reclaim
 from baton.engine.actions.shuffle import shuffle
-from baton.engine.session import Session
+from baton.engine.session.session import Session
 
 ACTIONS: Mapping[str, Callable[[Session], None]] = {
     "enqueue": enqueue,

@@ -12,10 +12,10 @@ decided for them, and what they hold is of use to nobody until they are whole.
 import heapq
 from typing import Any
 
-from baton.engine.domains import DONE, PROMISED, Rank
-from baton.engine.jobs import Job, QueueShare, Status, Task
 from baton.engine.objects import GroupPhase, QueueState
-from baton.engine.session import Session
+from baton.engine.search.domains import DONE, PROMISED, Rank
+from baton.engine.session.session import Session
+from baton.engine.state.jobs import Job, QueueShare, Status, Task
 from baton.engine.verdicts import Cause
 
 YOUNG_S = 3.0

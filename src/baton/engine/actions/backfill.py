@@ -1,8 +1,8 @@
 """Place best-effort pods: they ask for nothing, so they wait for no gang and fit wherever predicates allow."""
 
-from baton.engine.jobs import Status
 from baton.engine.objects import GroupPhase
-from baton.engine.session import Session
+from baton.engine.session.session import Session
+from baton.engine.state.jobs import Status
 from baton.engine.verdicts import Cause
 
 

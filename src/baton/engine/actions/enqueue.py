@@ -6,9 +6,9 @@ This is the gate before pods are made, so a cluster is not flooded with pods tha
 import heapq
 from typing import Any
 
-from baton.engine.jobs import Job
 from baton.engine.objects import GroupPhase, QueueState
-from baton.engine.session import Session
+from baton.engine.session.session import Session
+from baton.engine.state.jobs import Job
 from baton.engine.verdicts import Cause
 
 

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 
 from baton.engine.actions.preempt import between_jobs
 from baton.engine.actions.reclaim import reclaim_for, reclaim_with
-from baton.engine.columns import Rows
-from baton.engine.domains import Rank
-from baton.engine.evictions import (
+from baton.engine.search.domains import Rank
+from baton.engine.search.evictions import (
     Allowed,
     Failures,
     evicting_tasks,
@@ -21,10 +20,11 @@ from baton.engine.evictions import (
     place_starving,
     starving_jobs,
 )
-from baton.engine.jobs import Job, QueueShare, Task
-from baton.engine.session import Session
-from baton.engine.statement import Statement
-from baton.engine.surplus import surplus
+from baton.engine.session.session import Session
+from baton.engine.session.surplus import surplus
+from baton.engine.state.columns import Rows
+from baton.engine.state.jobs import Job, QueueShare, Task
+from baton.engine.state.statement import Statement
 
 GANG = "gang"
 

@@ -5,7 +5,7 @@ Nothing is evicted unless the job's whole gang then has its places.
 
 from collections.abc import Sequence
 
-from baton.engine.evictions import (
+from baton.engine.search.evictions import (
     Allowed,
     Failures,
     RoomMaker,
@@ -15,10 +15,10 @@ from baton.engine.evictions import (
     spare_needless,
     starving_jobs,
 )
-from baton.engine.jobs import Job, Task
-from baton.engine.session import Session
-from baton.engine.shares import richer_than
-from baton.engine.surplus import surplus
+from baton.engine.session.session import Session
+from baton.engine.session.shares import richer_than
+from baton.engine.session.surplus import surplus
+from baton.engine.state.jobs import Job, Task
 
 
 def preempt(session: Session) -> None:

@@ -5,7 +5,7 @@ Nothing is evicted unless the job's whole gang then has its places.
 
 from collections.abc import Callable, Sequence
 
-from baton.engine.evictions import (
+from baton.engine.search.evictions import (
     Allowed,
     Failures,
     RoomMaker,
@@ -14,8 +14,8 @@ from baton.engine.evictions import (
     spare_needless,
     starving_jobs,
 )
-from baton.engine.jobs import Job, QueueShare, Status, Task
-from baton.engine.session import Session
+from baton.engine.session.session import Session
+from baton.engine.state.jobs import Job, QueueShare, Status, Task
 
 
 def reclaim(session: Session) -> None:

@@ -8,12 +8,12 @@ budget.
 
 import numpy as np
 
-from baton.engine.columns import BOTH, FUTURE
-from baton.engine.jobs import HELD, Job, Status, Task
-from baton.engine.objects import PodKey
-from baton.engine.session import Placement, Session
-from baton.engine.statement import Statement
+from baton.engine.session.session import Placement, Session
+from baton.engine.state.columns import BOTH, FUTURE
+from baton.engine.state.jobs import HELD, Job, Status, Task
+from baton.engine.state.statement import Statement
 from baton.engine.verdicts import Cause
+from baton.model.ids import PodKey
 
 SYSTEM_NAMESPACE = "kube-system"
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from baton.engine.plugin import Plugin
 from baton.engine.plugins.binpack import BinpackPlugin
 from baton.engine.plugins.capacity import CapacityPlugin
 from baton.engine.plugins.cdp import CdpPlugin
@@ -28,6 +27,7 @@ from baton.engine.plugins.sla import SlaPlugin
 from baton.engine.plugins.tasktopology import TaskTopologyPlugin
 from baton.engine.plugins.tdm import TdmPlugin
 from baton.engine.plugins.usage import UsagePlugin
+from baton.engine.session.plugin import Plugin
 
 BUILT_IN: Mapping[str, type[Plugin[Any]]] = {
     plugin.name: plugin

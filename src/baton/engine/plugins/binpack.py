@@ -5,12 +5,12 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from baton.engine.columns import Floats
-from baton.engine.jobs import Task
-from baton.engine.nodes import NodeView
-from baton.engine.plugin import MAX_SCORE, Plugin
-from baton.engine.resources import CPU, MEMORY
-from baton.engine.session import Session
+from baton.engine.session.plugin import MAX_SCORE, Plugin
+from baton.engine.session.session import Session
+from baton.engine.state.columns import Floats
+from baton.engine.state.jobs import Task
+from baton.engine.state.nodes import NodeView
+from baton.engine.state.resources import CPU, MEMORY
 
 
 class BinpackArguments(msgspec.Struct, frozen=True):

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import numpy as np
 
-from baton.engine.columns import Rows
-from baton.engine.jobs import Job, QueueShare, Task
-from baton.engine.objects import QueueName
-from baton.engine.plugin import Lack, OrderKey, Plugin, Vote
-from baton.engine.resources import PODS, Vector
-from baton.engine.session import Session
-from baton.engine.shares import InqueueSums, guaranteed_left, lacks, min_resources, real_capability, together
+from baton.engine.session.plugin import Lack, OrderKey, Plugin, Vote
+from baton.engine.session.session import Session
+from baton.engine.session.shares import InqueueSums, guaranteed_left, lacks, min_resources, real_capability, together
+from baton.engine.state.columns import Rows
+from baton.engine.state.jobs import Job, QueueShare, Task
+from baton.engine.state.resources import PODS, Vector
+from baton.model.ids import QueueName
 
 
 class CapacityArguments(msgspec.Struct, frozen=True):

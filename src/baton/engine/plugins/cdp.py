@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from baton.engine.jobs import Task
-from baton.engine.plugin import NoArguments, Plugin
-from baton.engine.session import Session
+from baton.engine.session.plugin import NoArguments, Plugin
+from baton.engine.session.session import Session
+from baton.engine.state.jobs import Task
 
 
 class CdpPlugin(Plugin[NoArguments]):

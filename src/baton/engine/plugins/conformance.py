@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from baton.engine.jobs import Task
-from baton.engine.plugin import NoArguments, Plugin
+from baton.engine.session.plugin import NoArguments, Plugin
+from baton.engine.state.jobs import Task
 
 SYSTEM_NAMESPACE = "kube-system"
 

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from baton.engine.cards import CLAIMS, MEMORY, SHARE, SLOT
-from baton.engine.columns import Floats
-from baton.engine.demands import Demand
-from baton.engine.jobs import Task
-from baton.engine.nodes import NodeView
+from baton.engine.cards.demands import Demand
+from baton.engine.cards.ledger import CLAIMS, MEMORY, SHARE, SLOT
 from baton.engine.objects import LabelSelector
-from baton.engine.plugin import MAX_SCORE, Plugin
-from baton.engine.room import fitting_cards
+from baton.engine.search.room import fitting_cards
+from baton.engine.session.plugin import MAX_SCORE, Plugin
+from baton.engine.state.columns import Floats
+from baton.engine.state.jobs import Task
+from baton.engine.state.nodes import NodeView
 
 POLICIES = ("binpack", "spread")
 

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from baton.engine.columns import Bools, Floats, Rows
-from baton.engine.jobs import Job, QueueShare, Status, Task
-from baton.engine.plugin import NoArguments, OrderKey, Plugin
-from baton.engine.resources import PODS, Vector
-from baton.engine.session import Session
-from baton.engine.shares import SHARE_EPSILON, counted, dominant_share, own_amounts, richer_than
+from baton.engine.session.plugin import NoArguments, OrderKey, Plugin
+from baton.engine.session.session import Session
+from baton.engine.session.shares import SHARE_EPSILON, counted, dominant_share, own_amounts, richer_than
+from baton.engine.state.columns import Bools, Floats, Rows
+from baton.engine.state.jobs import Job, QueueShare, Status, Task
+from baton.engine.state.resources import PODS, Vector
 
 
 class _Branch:

@@ -21,12 +21,12 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from baton.engine.columns import BOTH, Bools
-from baton.engine.jobs import HELD, Job, Status, Task
-from baton.engine.nodes import NodeView
-from baton.engine.objects import GroupKey
-from baton.engine.plugin import Check, OrderKey, Plugin
-from baton.engine.session import Session
+from baton.engine.session.plugin import Check, OrderKey, Plugin
+from baton.engine.session.session import Session
+from baton.engine.state.columns import BOTH, Bools
+from baton.engine.state.jobs import HELD, Job, Status, Task
+from baton.engine.state.nodes import NodeView
+from baton.model.ids import GroupKey
 
 FREE_NOW = float("-inf")
 """Before every expected end, also before those that have passed."""

@@ -9,12 +9,13 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from baton.engine.columns import Floats
-from baton.engine.jobs import Task
-from baton.engine.nodes import NodeView
-from baton.engine.objects import NodeName, Pod
-from baton.engine.plugin import Check, Plugin
-from baton.engine.session import Session
+from baton.engine.objects import Pod
+from baton.engine.session.plugin import Check, Plugin
+from baton.engine.session.session import Session
+from baton.engine.state.columns import Floats
+from baton.engine.state.jobs import Task
+from baton.engine.state.nodes import NodeView
+from baton.model.ids import NodeName
 
 
 class ExtenderPort(Protocol):

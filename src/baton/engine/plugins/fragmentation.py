@@ -7,14 +7,14 @@ tenth; a simulator or a test can pin it.
 import msgspec
 import numpy as np
 
-from baton.engine.columns import Floats
-from baton.engine.demands import Needs
-from baton.engine.fragmentation import TYPICAL_SHARE
-from baton.engine.fragments import Workload, card_and_node_scores
-from baton.engine.jobs import Task
-from baton.engine.nodes import NodeView
-from baton.engine.plugin import Plugin
-from baton.engine.session import Session
+from baton.engine.cards.demands import Needs
+from baton.engine.cards.fragmentation import TYPICAL_SHARE
+from baton.engine.cards.fragments import Workload, card_and_node_scores
+from baton.engine.session.plugin import Plugin
+from baton.engine.session.session import Session
+from baton.engine.state.columns import Floats
+from baton.engine.state.jobs import Task
+from baton.engine.state.nodes import NodeView
 
 
 class FragmentationArguments(msgspec.Struct, frozen=True):

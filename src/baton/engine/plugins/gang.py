@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from baton.engine.jobs import VALID, Job, Task
-from baton.engine.plugin import NoArguments, OrderKey, Plugin, Vote
-from baton.engine.surplus import surplus
+from baton.engine.session.plugin import NoArguments, OrderKey, Plugin, Vote
+from baton.engine.session.surplus import surplus
+from baton.engine.state.jobs import VALID, Job, Task
 
 
 class GangPlugin(Plugin[NoArguments]):

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from baton.engine.jobs import Job
-from baton.engine.plugin import OrderKey, Plugin
-from baton.engine.session import Session
+from baton.engine.session.plugin import OrderKey, Plugin
+from baton.engine.session.session import Session
+from baton.engine.state.jobs import Job
 
 POLICIES = ("fcfs", "priority", "sjf", "las", "round-robin")
 HOUR_S = 3600.0

@@ -11,15 +11,15 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from baton.engine.columns import Floats
-from baton.engine.domains import DomainView, tightness
-from baton.engine.hypernodes import Tier
-from baton.engine.jobs import CHARGED, Job, Task
-from baton.engine.nodes import NodeView
-from baton.engine.plugin import MAX_SCORE, Plugin
-from baton.engine.resources import CPU, MEMORY, Vector
-from baton.engine.room import copies_at_most
-from baton.engine.session import Session
+from baton.engine.search.domains import DomainView, tightness
+from baton.engine.search.room import copies_at_most
+from baton.engine.session.plugin import MAX_SCORE, Plugin
+from baton.engine.session.session import Session
+from baton.engine.state.columns import Floats
+from baton.engine.state.hypernodes import Tier
+from baton.engine.state.jobs import CHARGED, Job, Task
+from baton.engine.state.nodes import NodeView
+from baton.engine.state.resources import CPU, MEMORY, Vector
 
 
 class NetworkTopologyArguments(msgspec.Struct, frozen=True):

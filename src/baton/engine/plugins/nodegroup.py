@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from baton.engine.columns import Bools, Floats
-from baton.engine.jobs import Task
-from baton.engine.nodes import NodeView
 from baton.engine.objects import Queue
-from baton.engine.plugin import MAX_SCORE, Check, Plugin, Scope
-from baton.engine.session import Session
+from baton.engine.session.plugin import MAX_SCORE, Check, Plugin, Scope
+from baton.engine.session.session import Session
+from baton.engine.state.columns import Bools, Floats
+from baton.engine.state.jobs import Task
+from baton.engine.state.nodes import NodeView
 
 GROUP_LABEL = "volcano.sh/nodegroup-name"
 

@@ -8,15 +8,15 @@ depend on other nodes and can be kept until the node changes.
 import msgspec
 import numpy as np
 
-from baton.engine.affinity import PlacedPods
-from baton.engine.columns import Floats
-from baton.engine.jobs import Task
-from baton.engine.nodes import NodeView
 from baton.engine.objects import PodSpec
-from baton.engine.plugin import MAX_SCORE, Plugin
-from baton.engine.resources import CPU, MEMORY
-from baton.engine.selectors import term_holds
-from baton.engine.session import Session
+from baton.engine.search.selectors import term_holds
+from baton.engine.session.plugin import MAX_SCORE, Plugin
+from baton.engine.session.session import Session
+from baton.engine.state.affinity import PlacedPods
+from baton.engine.state.columns import Floats
+from baton.engine.state.jobs import Task
+from baton.engine.state.nodes import NodeView
+from baton.engine.state.resources import CPU, MEMORY
 
 IMAGE_FLOOR_BYTES = 23 << 20
 IMAGE_CEILING_BYTES = 1000 << 20

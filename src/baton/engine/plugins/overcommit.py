@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator
 import msgspec
 import numpy as np
 
-from baton.engine.jobs import Job, QueueShare
-from baton.engine.plugin import Lack, Plugin, Vote
-from baton.engine.resources import Vector
-from baton.engine.session import Session
-from baton.engine.shares import InqueueSums, in_use, lacks, min_resources
+from baton.engine.session.plugin import Lack, Plugin, Vote
+from baton.engine.session.session import Session
+from baton.engine.session.shares import InqueueSums, in_use, lacks, min_resources
+from baton.engine.state.jobs import Job, QueueShare
+from baton.engine.state.resources import Vector
 
 
 class OvercommitArguments(msgspec.Struct, frozen=True):

@@ -5,10 +5,10 @@ One that several budgets cover is never taken: the API server evicts no such pod
 
 from collections.abc import Sequence
 
-from baton.engine.jobs import Task
 from baton.engine.objects import Budget
-from baton.engine.plugin import NoArguments, Plugin
-from baton.engine.session import Session
+from baton.engine.session.plugin import NoArguments, Plugin
+from baton.engine.session.session import Session
+from baton.engine.state.jobs import Task
 
 
 class PdbPlugin(Plugin[NoArguments]):

@@ -9,14 +9,15 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 import numpy as np
 
-from baton.engine.affinity import PlacedPods
-from baton.engine.columns import FUTURE, Array, Bools
-from baton.engine.jobs import Status, Task
-from baton.engine.nodes import WITHHELD, NodeTable, NodeView
-from baton.engine.objects import PodKey, SpreadConstraint, Taint, Toleration
-from baton.engine.plugin import Check, Plugin
-from baton.engine.selectors import terms_hold
-from baton.engine.session import Session
+from baton.engine.objects import SpreadConstraint, Taint, Toleration
+from baton.engine.search.selectors import terms_hold
+from baton.engine.session.plugin import Check, Plugin
+from baton.engine.session.session import Session
+from baton.engine.state.affinity import PlacedPods
+from baton.engine.state.columns import FUTURE, Array, Bools
+from baton.engine.state.jobs import Status, Task
+from baton.engine.state.nodes import WITHHELD, NodeTable, NodeView
+from baton.model.ids import PodKey
 
 BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 _Port = tuple[str, str, int]

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from baton.engine.jobs import Job, Task
-from baton.engine.plugin import NoArguments, OrderKey, Plugin
+from baton.engine.session.plugin import NoArguments, OrderKey, Plugin
+from baton.engine.state.jobs import Job, Task
 
 
 class PriorityPlugin(Plugin[NoArguments]):

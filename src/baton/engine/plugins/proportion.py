@@ -9,13 +9,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from baton.engine.columns import Floats
-from baton.engine.jobs import Job, QueueShare, Task
-from baton.engine.objects import GroupPhase, QueueName
-from baton.engine.plugin import Lack, NoArguments, OrderKey, Plugin, Vote
-from baton.engine.resources import PODS, Vector
-from baton.engine.session import Session
-from baton.engine.shares import (
+from baton.engine.objects import GroupPhase
+from baton.engine.session.plugin import Lack, NoArguments, OrderKey, Plugin, Vote
+from baton.engine.session.session import Session
+from baton.engine.session.shares import (
     InqueueSums,
     counted,
     dominant_share,
@@ -25,6 +22,10 @@ from baton.engine.shares import (
     real_capability,
     together,
 )
+from baton.engine.state.columns import Floats
+from baton.engine.state.jobs import Job, QueueShare, Task
+from baton.engine.state.resources import PODS, Vector
+from baton.model.ids import QueueName
 
 
 class ProportionPlugin(Plugin[NoArguments]):

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from baton.engine.jobs import Job, QueueShare
 from baton.engine.objects import GroupPhase, Quota
-from baton.engine.plugin import Lack, NoArguments, Plugin, Vote
-from baton.engine.resources import Vector
-from baton.engine.session import Session
-from baton.engine.shares import min_resources
+from baton.engine.session.plugin import Lack, NoArguments, Plugin, Vote
+from baton.engine.session.session import Session
+from baton.engine.session.shares import min_resources
+from baton.engine.state.jobs import Job, QueueShare
+from baton.engine.state.resources import Vector
 
 PREFIXES = ("requests.", "limits.")
 

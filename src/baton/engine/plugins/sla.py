@@ -2,11 +2,11 @@
 
 import msgspec
 
-from baton.engine.durations import parse_duration_s
-from baton.engine.jobs import Job, QueueShare
-from baton.engine.plugin import OrderKey, Plugin, Vote
-from baton.engine.resources import Vector
-from baton.engine.session import Session
+from baton.engine.session.plugin import OrderKey, Plugin, Vote
+from baton.engine.session.session import Session
+from baton.engine.state.jobs import Job, QueueShare
+from baton.engine.state.resources import Vector
+from baton.model.durations import parse_duration_s
 
 
 class SlaArguments(msgspec.Struct, frozen=True):

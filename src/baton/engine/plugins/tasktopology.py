@@ -3,10 +3,10 @@
 import msgspec
 import numpy as np
 
-from baton.engine.columns import Floats
-from baton.engine.jobs import ON_NODE, Job, Task
-from baton.engine.nodes import NodeView
-from baton.engine.plugin import MAX_SCORE, OrderKey, Plugin, Scope
+from baton.engine.session.plugin import MAX_SCORE, OrderKey, Plugin, Scope
+from baton.engine.state.columns import Floats
+from baton.engine.state.jobs import ON_NODE, Job, Task
+from baton.engine.state.nodes import NodeView
 
 
 class TaskTopologyArguments(msgspec.Struct, frozen=True):

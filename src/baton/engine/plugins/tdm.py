@@ -13,13 +13,13 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from baton.engine.columns import Bools, Floats
-from baton.engine.durations import in_window, parse_duration_s, parse_window_s
-from baton.engine.jobs import Job, Status, Task
-from baton.engine.nodes import NodeView
-from baton.engine.objects import GroupKey
-from baton.engine.plugin import MAX_SCORE, Check, Plugin
-from baton.engine.session import Session
+from baton.engine.session.plugin import MAX_SCORE, Check, Plugin
+from baton.engine.session.session import Session
+from baton.engine.state.columns import Bools, Floats
+from baton.engine.state.jobs import Job, Status, Task
+from baton.engine.state.nodes import NodeView
+from baton.model.durations import in_window, parse_duration_s, parse_window_s
+from baton.model.ids import GroupKey
 
 ZONE_LABEL = "volcano.sh/revocable-zone"
 ANY_ZONE = "*"

@@ -11,12 +11,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from baton.engine.columns import Floats
-from baton.engine.jobs import Task
-from baton.engine.nodes import NodeView
-from baton.engine.plugin import Check, Plugin
-from baton.engine.room import fitting_cards
-from baton.engine.session import Session
+from baton.engine.search.room import fitting_cards
+from baton.engine.session.plugin import Check, Plugin
+from baton.engine.session.session import Session
+from baton.engine.state.columns import Floats
+from baton.engine.state.jobs import Task
+from baton.engine.state.nodes import NodeView
 
 UTILISATION, MEMORY, TEMPERATURE, POWER = range(4)
 HOT = 1e6

@@ -1,0 +1,55 @@
+"""A task that wants its pods on certain NUMA nodes: such pods need whole CPUs of their own."""
+
+from baton.admission.findings import Field, Findings, Rule
+from baton.model.quantities import QuantityError, scaled
+
+POLICIES = ("", "none", "best-effort", "restricted", "single-numa-node")
+
+TOPOLOGY_POLICY = Rule(
+    "topology-policy", "{field} is {value}, expected none, best-effort, restricted or single-numa-node"
+)
+NOT_GUARANTEED = Rule(
+    "not-guaranteed",
+    "{field} has topologyPolicy {value} but container {container} isn't Guaranteed: set limits for cpu and memory, "
+    "with "
+    "requests equal to them or left out",
+)
+CPU_NOT_WHOLE = Rule(
+    "cpu-not-whole",
+    "{field} is {value} in a task with topologyPolicy {policy}: the cpu request isn't  an integer; whole CPUs are "
+    "needed",
+)
+
+
+def check_topology_policy(task: Field, findings: Findings) -> None:
+    """Nothing to check without a policy."""
+    policy = task["topologyPolicy"].text(findings)
+    if policy not in POLICIES:
+        findings.add(TOPOLOGY_POLICY, task["topologyPolicy"])
+        return
+    if policy in ("", "none"):
+        return
+    nobody = Findings()
+    spec = task["template"]["spec"]
+    for container in (*spec["containers"].items(nobody), *spec["initContainers"].items(nobody)):
+        limits, requests = container["resources"]["limits"], container["resources"]["requests"]
+        if not all(_equal(limits[name], requests[name]) for name in ("cpu", "memory")):
+            findings.add(NOT_GUARANTEED, Field(task.path, policy), container=container["name"].value)
+        elif (_milli(limits["cpu"]) or 0) % 1000:
+            findings.add(CPU_NOT_WHOLE, limits["cpu"], policy=policy)
+
+
+def _equal(limit: Field, request: Field) -> bool:
+    """A limit that the request, if there is one, is equal to."""
+    most = _milli(limit)
+    return bool(most) and (not request or _milli(request) == most)
+
+
+def _milli(quantity: Field) -> int | None:
+    value = quantity.value
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return scaled(value, 1000)
+    except QuantityError:
+        return None

@@ -1,0 +1,1 @@
+"""The node's cards over time: inventory, samples and health."""

@@ -1,0 +1,68 @@
+"""Node labels that say what the node's cards are, so that a pod can ask for more than a number.
+
+In the style of NVIDIA's GPU feature discovery, under a prefix of our own by default; with the prefix `nvidia.com` the
+names are the same as its. A node with different cards has the product `mixed` and one label per model with its count.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+
+from baton.agent.offers.offers import Offer, Role
+from baton.gpu.cards import Card
+
+_LONGEST = 63
+_COUNTED = "gpu.model."
+_OURS = (
+    "gpu.count", "gpu.product", "gpu.memory", "gpu.compute.major", "gpu.compute.minor", "gpu.family", "gpu.replicas",
+    "gpu.sharing-strategy",
+)  # fmt: skip
+"""What is ever written here. Under `nvidia.com` others have labels too, such as `gpu.present` of NVIDIA's operator."""
+_FAMILIES = {3: "kepler", 5: "maxwell", 6: "pascal", 8: "ampere", 9: "hopper", 10: "blackwell", 12: "blackwell"}
+
+
+def gpu_labels(prefix: str, cards: tuple[Card, ...], offers: tuple[Offer, ...]) -> dict[str, str]:
+    """All labels about cards; none without cards."""
+    if not cards:
+        return {}
+    models = Counter(card.model for card in cards)
+    first = min(cards, key=lambda card: card.index)
+    major, minor = first.compute_capability
+    labels = {
+        "gpu.count": str(len(cards)),
+        "gpu.product": value_of(first.model) if len(models) == 1 else "mixed",
+        "gpu.memory": str(min(card.memory_mib for card in cards)),
+        "gpu.compute.major": str(major),
+        "gpu.compute.minor": str(minor),
+        "gpu.family": _family(major, minor),
+    }
+    for model, count in models.items():
+        labels[f"{_COUNTED}{value_of(model)}"[:_LONGEST].rstrip("-_.")] = str(count)
+    shared = [offer for offer in offers if offer.role is Role.CARDS and offer.terms]
+    if shared:
+        replicas = {terms.slots for offer in shared for terms in offer.terms.values()}
+        labels["gpu.replicas"] = str(replicas.pop()) if len(replicas) == 1 else "mixed"
+        ways = {terms.sharing.value for offer in shared for terms in offer.terms.values()}
+        labels["gpu.sharing-strategy"] = ways.pop() if len(ways) == 1 else "mixed"
+    return {f"{prefix}/{name}": text for name, text in labels.items()}
+
+
+def _family(major: int, minor: int) -> str:
+    if major == 7:
+        return "turing" if minor >= 5 else "volta"
+    if (major, minor) == (8, 9):
+        return "ada-lovelace"
+    return _FAMILIES.get(major, "unknown")
+
+
+def value_of(text: str) -> str:
+    """A text as a label's value: at most 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both ends."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)[:_LONGEST].strip("-_.")
+
+
+def change(present: Mapping[str, str], wanted: Mapping[str, str], prefix: str) -> dict[str, str | None]:
+    """What to patch: new values, and None for labels of ours that are no longer true."""
+    names = {f"{prefix}/{name}" for name in _OURS}
+    ours = {name for name in present if name in names or name.startswith(f"{prefix}/{_COUNTED}")}
+    patch: dict[str, str | None] = {name: text for name, text in wanted.items() if present.get(name) != text}
+    return patch | dict.fromkeys(ours - wanted.keys())

@@ -1,0 +1,242 @@
+"""The device plugin's side of kubelet's API for one resource: five calls, answered without ever waiting for long.
+
+Kubelet admits pods one at a time and sets no deadline on GetPreferredAllocation and Allocate, so a plugin that hangs
+stops the node. Whatever a call asks of others (the lock daemon, the API server) has a limit and a fallback, and
+Allocate fails only for what must not be: a slot that does not exist, or a rule of the configuration that kubelet's
+choice breaks. A failure there fails the pod for good, so its sentence is written for the person who reads the pod.
+
+`Board` is what there is to offer now; it outlives the servers, which come and go with kubelet's registrations.
+"""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import grpc
+import structlog
+
+from baton.agent.kubelet.answers import Answer
+from baton.agent.kubelet.preference_request import WishReader
+from baton.agent.offers.offers import Offer, Role
+from baton.agent.offers.slot_choice import CardLoad, Policy, prefer, violation
+from baton.agent.offers.slots import SlotId
+from baton.agent.proto import deviceplugin_pb2 as api
+from baton.model.ids import CardId
+
+_log = structlog.get_logger(__name__)
+
+RECEIVE_LIMIT_BYTES = 64 * 1024 * 1024
+"""GetPreferredAllocation carries every available id; gRPC's default of 4 MiB would refuse the larger nodes."""
+
+
+class Advisors(Protocol):
+    """Whom the plugin asks. Every answer comes soon or not at all; none of them raises."""
+
+    async def loads(self) -> Mapping[CardId, CardLoad] | None:
+        """Real load per card; None when nobody can say in time."""
+
+    async def chosen_cards(self, offer: Offer, size: int) -> Sequence[CardId]:
+        """The cards that the scheduler chose for the container that is being admitted; empty when it chose none."""
+
+    def answer(self, offer: Offer, slots: Sequence[str]) -> Answer:
+        """What a container gets for these slots."""
+
+    def allocated(self, offer: Offer, slots: Sequence[str]) -> None:
+        """Told after a successful Allocate."""
+
+    async def start_refusal(self, offer: Offer, slots: Sequence[str]) -> str:
+        """Why a container with these slots must not start; empty when it may."""
+
+
+class Board:
+    """What one resource has to offer now, for any number of streams to follow."""
+
+    def __init__(self, offer: Offer) -> None:
+        self.offer = offer
+        self.unhealthy: frozenset[CardId] = frozenset()
+        self.revision = 0
+        self._changed = asyncio.Event()
+        self._message: tuple[int, bytes] | None = None
+
+    def show(self, offer: Offer | None = None, unhealthy: frozenset[CardId] | None = None) -> bool:
+        """Change what is offered; streams send the new list only if something is really different."""
+        new_offer = offer if offer is not None else self.offer
+        new_unhealthy = unhealthy if unhealthy is not None else self.unhealthy
+        relevant = new_unhealthy & frozenset(new_offer.terms)
+        same = new_offer is self.offer and relevant == self.unhealthy & frozenset(self.offer.terms)
+        self.offer, self.unhealthy = new_offer, new_unhealthy
+        if same:
+            return False
+        self.revision += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
+        return True
+
+    async def changed_since(self, revision: int) -> None:
+        """Wait until there is something newer than `revision`."""
+        while self.revision == revision:
+            await self._changed.wait()
+
+    def message(self) -> bytes:
+        """The list as kubelet reads it, made once per revision."""
+        if self._message is None or self._message[0] != self.revision:
+            devices = []
+            for card in self.offer.pool.cards:
+                health = "Unhealthy" if card.card in self.unhealthy else "Healthy"
+                topology = None
+                if card.numa_node is not None:
+                    topology = api.TopologyInfo(nodes=[api.NUMANode(ID=card.numa_node)])
+                devices += [api.Device(ID=slot, health=health, topology=topology) for slot in card.slots]
+            self._message = (self.revision, api.ListAndWatchResponse(devices=devices).SerializeToString())
+        return self._message[1]
+
+
+StreamWatcher = Callable[[int, bool], None]
+"""Told the number of a stream and whether it is open."""
+
+_stream_numbers = itertools.count(1)
+
+
+class PluginService:
+    """The calls of one server. A new server gets a new service, so that its streams can be told apart."""
+
+    def __init__(self, board: Board, advisors: Advisors, watch_streams: StreamWatcher) -> None:
+        self._board = board
+        self._advisors = advisors
+        self._watch_streams = watch_streams
+        self._reader = WishReader(board.offer.pool)
+        self._closing = asyncio.Event()
+        self._open = 0
+        self._all_closed = asyncio.Event()
+        self._all_closed.set()
+
+    @property
+    def options(self) -> api.DevicePluginOptions:
+        """Sent in Register and in GetDevicePluginOptions: old kubelets read only the first, new ones the second."""
+        return plugin_options(self._board.offer)
+
+    async def close_streams(self) -> None:
+        """End every stream from our side and wait until they have ended."""
+        self._closing.set()
+        await self._all_closed.wait()
+
+    async def get_options(self, _request: api.Empty, _context: Any) -> api.DevicePluginOptions:
+        return self.options
+
+    async def list_and_watch(self, _request: api.Empty, _context: Any) -> AsyncIterator[bytes]:
+        stream = next(_stream_numbers)
+        self._open += 1
+        self._all_closed.clear()
+        self._watch_streams(stream, True)
+        try:
+            while not self._closing.is_set():
+                revision = self._board.revision
+                yield self._board.message()
+                await _first_of(self._board.changed_since(revision), self._closing.wait())
+        finally:
+            self._watch_streams(stream, False)
+            self._open -= 1
+            if not self._open:
+                self._all_closed.set()
+
+    async def get_preferred_allocation(self, request: bytes, _context: Any) -> api.PreferredAllocationResponse:
+        offer = self._board.offer
+        if self._reader.pool is not offer.pool:
+            self._reader = WishReader(offer.pool)
+        asking = asyncio.ensure_future(self._loads(offer))
+        await asyncio.sleep(0)  # The question about the load goes out, and is answered while we read.
+        wishes = self._reader.read(request)
+        loads = await asking
+        responses = []
+        for wish in wishes:
+            chosen = await self._advisors.chosen_cards(offer, wish.size) if offer.role is Role.CARDS else ()
+            slots = prefer(offer.policy, offer.pool, wish, loads, chosen)
+            responses.append(api.ContainerPreferredAllocationResponse(deviceIDs=slots))
+        return api.PreferredAllocationResponse(container_responses=responses)
+
+    async def _loads(self, offer: Offer) -> Mapping[CardId, CardLoad] | None:
+        return await self._advisors.loads() if offer.policy is Policy.LOAD else None
+
+    async def allocate(self, request: api.AllocateRequest, context: Any) -> api.AllocateResponse:
+        offer = self._board.offer
+        responses = []
+        for asked in request.container_requests:
+            slots = list(asked.devices_ids)
+            if problem := violation(offer.policy, offer.pool, slots, offer.max_per_container):
+                _log.warning("allocation refused", resource=offer.name, slots=sorted(slots), reason=problem)
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{offer.name}: {problem}")
+            responses.append(_message(self._advisors.answer(offer, slots)))
+        for asked in request.container_requests:
+            _log.info("allocated", resource=offer.name, slots=sorted(asked.devices_ids))
+            self._advisors.allocated(offer, [SlotId(slot) for slot in asked.devices_ids])
+        return api.AllocateResponse(container_responses=responses)
+
+    async def pre_start_container(
+        self, request: api.PreStartContainerRequest, context: Any
+    ) -> api.PreStartContainerResponse:
+        offer = self._board.offer
+        refusal = await self._advisors.start_refusal(offer, list(request.devices_ids))
+        if refusal:
+            _log.warning("start refused", resource=offer.name, slots=sorted(request.devices_ids), reason=refusal)
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{offer.name}: {refusal}")
+        return api.PreStartContainerResponse()
+
+    def handlers(self) -> Any:
+        """The service for a gRPC server."""
+        calls = {
+            "GetDevicePluginOptions": (self.get_options, api.Empty),
+            "Allocate": (self.allocate, api.AllocateRequest),
+            "PreStartContainer": (self.pre_start_container, api.PreStartContainerRequest),
+        }
+        methods = {
+            name: grpc.unary_unary_rpc_method_handler(
+                method, request_deserializer=kind.FromString, response_serializer=_serialize
+            )
+            for name, (method, kind) in calls.items()
+        }
+        methods["GetPreferredAllocation"] = grpc.unary_unary_rpc_method_handler(
+            self.get_preferred_allocation, request_deserializer=None, response_serializer=_serialize
+        )
+        methods["ListAndWatch"] = grpc.unary_stream_rpc_method_handler(
+            self.list_and_watch, request_deserializer=api.Empty.FromString, response_serializer=None
+        )
+        return grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", methods)
+
+
+def plugin_options(offer: Offer) -> api.DevicePluginOptions:
+    """Only offers that hand out cards have a preference and something to check before a start."""
+    cards = offer.role is Role.CARDS
+    return api.DevicePluginOptions(get_preferred_allocation_available=cards, pre_start_required=cards)
+
+
+def _serialize(message: Any) -> bytes:
+    return bytes(message.SerializeToString())
+
+
+def _message(answer: Answer) -> api.ContainerAllocateResponse:
+    return api.ContainerAllocateResponse(
+        envs=dict(answer.environment),
+        mounts=[
+            api.Mount(host_path=mount.host_path, container_path=mount.container_path, read_only=mount.read_only)
+            for mount in answer.mounts
+        ],
+        devices=[
+            api.DeviceSpec(host_path=node.path, container_path=node.path, permissions=node.permissions)
+            for node in answer.device_nodes
+        ],
+        cdi_devices=[api.CDIDevice(name=name) for name in answer.cdi_devices],
+    )
+
+
+async def _first_of(*waits: Awaitable[Any]) -> None:
+    """Wait for whichever comes first; the others are cancelled, also when we are."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,76 @@
+"""Sees to it that a lock daemon is there, and that it outlives us.
+
+The daemon is a process of its own in a session of its own, so neither our end nor our crash touches it; whoever answers
+on the control socket, started by us or not, is left alone. When nobody answers one is started, with a pause that grows
+while that does not help. A daemon that holds the directory but does not answer is not ours to kill: the next one
+refuses to start beside it, and the reason is logged.
+"""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from pathlib import Path
+
+import structlog
+
+from baton.agent.daemon import Agent, Companion
+from baton.agent.kubelet.podresources import read_checkpoint
+from baton.agent.node.lock_port import LockPort
+from baton.errors import UnavailableError
+
+_log = structlog.get_logger(__name__)
+
+_LOOK_EVERY_S = 2.0
+_LOOKS_TO_FORGET = 30
+"""After so many, the sums of pods that are gone are forgotten, whether or not anybody reads the metrics."""
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 30.0
+
+
+class LockKeeper(Companion):
+    """Starts `baton lockd` where none answers, and tells it how cards are shared."""
+
+    name = "lock daemon"
+
+    def __init__(self, *, start: bool) -> None:
+        self._start = start
+        self._started: subprocess.Popen[bytes] | None = None
+
+    async def run(self, agent: Agent) -> None:
+        pause_s = _FIRST_PAUSE_S
+        looks = 0
+        while True:
+            if agent.lock is not None and await agent.lock.look():
+                pause_s = _FIRST_PAUSE_S
+                looks += 1
+                if looks % _LOOKS_TO_FORGET == 0:
+                    self._forget_the_gone(agent, agent.lock)
+                await self._tell_modes(agent)
+                await asyncio.sleep(_LOOK_EVERY_S)
+                continue
+            if self._start:
+                self._spawn(agent)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    def _forget_the_gone(self, agent: Agent, lock: LockPort) -> None:
+        with contextlib.suppress(UnavailableError):
+            records = read_checkpoint(Path(agent.config.kubelet.plugin_directory))
+            lock.usage.keep(frozenset(record.pod_uid for record in records))
+
+    async def _tell_modes(self, agent: Agent) -> None:
+        if agent.lock is None:
+            return
+        modes = {card: terms.sharing for offer in agent.gpu_offers for card, terms in offer.terms.items()}
+        await agent.lock.share(modes)
+
+    def _spawn(self, agent: Agent) -> None:
+        if self._started is not None and self._started.poll() is None:
+            _log.warning("the lock daemon does not answer", pid=self._started.pid)
+            return
+        argv = [sys.executable, "-m", "baton.cli.main", "lockd", "--socket-dir", agent.config.lock.socket_directory]
+        for card in agent.gpus.cards:
+            argv += ["--gpu", f"{card.id}={card.memory_mib}Mi"]
+        self._started = subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True, cwd="/")
+        _log.info("lock daemon started", pid=self._started.pid)

@@ -1,0 +1,75 @@
+"""What a scheduler that starts now would see: its own informers, run until everything was listed once.
+
+For `baton why` and `baton state` where no scheduler answers. Same objects, same translation, same configuration as in
+the scheduler, so the same verdict. Imported only then: the engine's arrays take longer to load than an answer takes.
+"""
+
+import asyncio
+import time
+from typing import Any
+
+from baton.cli.cluster.requests import Cluster, RightsError
+from baton.engine import records
+from baton.engine.events import Event
+from baton.errors import UnavailableError
+from baton.kube.client import Client
+from baton.kube.errors import ForbiddenError, NotFoundError
+from baton.model.core import CONFIG_MAPS
+from baton.model.resource import Resource
+from baton.scheduler.feed.feed import Feed
+from baton.scheduler.reload import ConfigMapName
+from baton.scheduler.settings import Settings
+
+CONFIGURATION = "baton-system/baton-scheduler"
+"""The ConfigMap in which an installation keeps the scheduler configuration."""
+
+_LIST_LIMIT_S = 60.0
+
+
+def observe(cluster: Cluster) -> records.Record:
+    """What a scheduler that starts now would see."""
+    settings = Settings()
+    events = cluster.wait(_listed(cluster.client, settings))
+    about = records.Recorded(now_s=time.time(), configuration=cluster.wait(_configuration(cluster.client)))
+    return records.Record(about, tuple(events))
+
+
+async def _listed(client: Client, settings: Settings) -> list[Event]:
+    feed = Feed(client, settings.scheduler_names, settings.slot_resources, lambda: None)
+    # A reflector tries again what is refused, as its program may get the right; whoever runs a command wants to know.
+    refused = await asyncio.gather(*(_refused(client, each.resource) for each in feed.reflectors))
+    if any(refused):
+        kinds = ", ".join(each.resource.plural for each, no in zip(feed.reflectors, refused, strict=True) if no)
+        raise RightsError(f"you may not list {kinds} of the whole cluster, which a scheduler's view needs")
+    running = [asyncio.create_task(reflector.run()) for reflector in feed.reflectors]
+    try:
+        async with asyncio.timeout(_LIST_LIMIT_S):
+            await feed.synced()
+    except TimeoutError:
+        waiting = ", ".join(each.resource.plural for each in feed.reflectors if not each.synced.is_set())
+        raise UnavailableError(f"the cluster could not be listed within {_LIST_LIMIT_S:g} s: {waiting}") from None
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+    return feed.take()
+
+
+async def _refused(client: Client, resource: Resource[Any]) -> bool:
+    try:
+        await client.list_page(resource, limit=1)
+    except ForbiddenError:
+        return True
+    except NotFoundError:
+        pass
+    return False
+
+
+async def _configuration(client: Client) -> str:
+    """The text of the scheduler configuration where an installation keeps it; empty when there is none."""
+    name = ConfigMapName(CONFIGURATION)
+    try:
+        found = await client.get(CONFIG_MAPS, name.name, name.namespace)
+    except (NotFoundError, ForbiddenError):
+        return ""
+    return name.text_in(found.data) or ""

@@ -1,0 +1,159 @@
+"""Plain requests for whole objects, from ordinary functions.
+
+Commands show and send objects as the API server has them, so they are mappings here and not the typed structs of
+`baton.kube`, which know only the fields that the programs use. Requests are made one after the other on one
+connection; what is not there becomes a sentence that says where it was looked for.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from types import TracebackType
+from typing import Any, TypeVar
+
+import msgspec
+
+from baton.errors import BatonError
+from baton.kube.client import MERGE_PATCH, WHOLE, Client
+from baton.kube.errors import GoneError, NotFoundError
+from baton.kube.kubeconfig import Access
+from baton.model.resource import Resource
+
+Object = dict[str, Any]
+_T = TypeVar("_T")
+
+_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+
+class Table(msgspec.Struct):
+    """Objects as the API server itself would print them: `kubectl get`'s columns, and the metadata of each."""
+
+    class Column(msgspec.Struct):
+        name: str
+
+    class Row(msgspec.Struct):
+        cells: list[Any]
+        object: Object = {}
+
+    columns: list[Column] = msgspec.field(name="columnDefinitions", default_factory=list)
+    rows: list[Row] = msgspec.field(default_factory=list)
+
+    def cell(self, row: Row, column: str) -> str:
+        """A cell by the name of its column."""
+        for place, found in enumerate(self.columns):
+            if found.name == column:
+                return str(row.cells[place])
+        raise BatonError(f"the API server's table has no column {column!r}")
+
+
+class Cluster:
+    """One API server, asked by a command. A context manager."""
+
+    def __init__(self, access: Access) -> None:
+        self.access = access
+        self._client = Client(access)
+        self._runner = asyncio.Runner()
+
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.wait(self._client.close())
+        self._runner.close()
+
+    @property
+    def client(self) -> Client:
+        """The client, for what is not a plain request; use `wait` on what it returns."""
+        return self._client
+
+    def wait(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run one request to its end."""
+        return self._runner.run(work)
+
+    def get(self, resource: Resource[Any], name: str, namespace: str | None = None) -> Object:
+        return _readable(self._object("GET", resource, namespace, name))
+
+    def list(self, resource: Resource[Any], namespace: str | None = None, **selectors: str) -> list[Object]:
+        """Every object, page by page, in the server's order (by namespace and name); in one piece where the server
+        forgot in the midst of it what it was listing."""
+        items: list[Object] = []
+        limit, token = 500, ""
+        while True:
+            query = {"limit": str(limit), "continue": token, **selectors}
+            try:
+                page = self._object("GET", resource, namespace, parameters=query)
+            except GoneError:
+                if not token:
+                    raise
+                limit, token, items = WHOLE, "", []
+                continue
+            items += map(_readable, page.get("items") or [])
+            token = page.get("metadata", {}).get("continue", "")
+            if not token:
+                return items
+
+    def table(self, resource: Resource[Any], namespace: str | None = None, **selectors: str) -> Table:
+        """The objects as rows of text, made by the server."""
+        answer = self._ask("GET", resource, namespace, parameters=selectors, accept=_TABLE)
+        with self._client.expecting("table"):
+            return msgspec.json.decode(answer, type=Table)
+
+    def create(self, resource: Resource[Any], body: Mapping[str, Any], namespace: str | None = None) -> Object:
+        return self._object("POST", resource, namespace, body=body)
+
+    def patch(
+        self, resource: Resource[Any], name: str, body: Mapping[str, Any], namespace: str | None = None
+    ) -> Object:
+        """Merge some fields into an object."""
+        return self._object("PATCH", resource, namespace, name, body=body, content_type=MERGE_PATCH)
+
+    def delete(self, resource: Resource[Any], name: str, namespace: str | None = None) -> None:
+        self._ask("DELETE", resource, namespace, name)
+
+    def _object(self, *words: Any, **details: Any) -> Object:
+        answer = self._ask(*words, **details)
+        with self._client.expecting("object"):
+            return msgspec.json.decode(answer, type=Object)
+
+    def _ask(
+        self, method: str, resource: Resource[Any], namespace: str | None, name: str = "", **details: Any
+    ) -> bytes:
+        try:
+            return self.wait(self._client.request(method, resource.path(namespace, name), **details))
+        except NotFoundError as error:
+            raise _not_found(resource, name, namespace, error) from None
+
+
+def _readable(item: Object) -> Object:
+    """An object without the record of who set which field, which nobody asks a command for."""
+    item.get("metadata", {}).pop("managedFields", None)
+    return item
+
+
+class MissingObjectError(BatonError):
+    """What was named is not there; `answer` is how the API server put it."""
+
+    def __init__(self, sentence: str, answer: str) -> None:
+        super().__init__(sentence)
+        self.answer = answer
+
+
+class UnknownKindError(BatonError):
+    """The cluster does not know the kind of what was named."""
+
+
+class RightsError(BatonError):
+    """Somebody who may not see the whole cluster asked for what needs all of it."""
+
+
+def _not_found(resource: Resource[Any], name: str, namespace: str | None, error: NotFoundError) -> BatonError:
+    """The sentence for a 404: the object, or the whole kind, is unknown to the cluster."""
+    if not name or "could not find the requested resource" in error.message or "page not found" in error.message:
+        if namespace and f'namespaces "{namespace}"' in error.message:
+            return MissingObjectError(f"there is no namespace {namespace}", error.message)
+        return UnknownKindError(
+            f"the cluster does not know {resource.plural}.{resource.group}; run `baton install --crds`"
+        )
+    where = f" in namespace {namespace}" if namespace else ""
+    return MissingObjectError(f"there is no {resource.plural.removesuffix('s')} {name}{where}", error.message)

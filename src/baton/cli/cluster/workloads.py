@@ -1,0 +1,210 @@
+"""The objects that the job, queue and pod commands make and read, and the words for what is in them.
+
+`baton job …` and `vcctl job …` are two ways to say the same things; what they say is here, once.
+"""
+
+import datetime
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from baton.cli.cluster.requests import Cluster, Object
+from baton.errors import UsageError
+from baton.model import card_annotations
+from baton.model.volcano import COMMANDS, QUEUES, SCHEDULING
+
+PHASES = ("Inqueue", "Pending", "Running", "Unknown", "Completed")
+"""The phases of a pod group, in the order in which queues are listed with them."""
+
+JOB_NAME_LABEL = "volcano.sh/job-name"
+QUEUE_NAME_LABEL = "volcano.sh/queue-name"
+QUEUE_NAME_ANNOTATION = "scheduling.volcano.sh/queue-name"
+_JOB_TYPE_LABEL = "volcano.sh/job-type"
+
+_QUANTITY = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i)?")
+_UNKNOWN_AGE = "<unknown>"
+
+
+def parse_amounts(text: str, field: str) -> dict[str, str]:
+    """`cpu=1,memory=1Gi` as a mapping."""
+    amounts: dict[str, str] = {}
+    for part in filter(None, text.split(",")):
+        name, equals, amount = part.partition("=")
+        if not name or not equals or not _QUANTITY.fullmatch(amount):
+            raise UsageError(f"{field} has {part!r}, expected RESOURCE=AMOUNT such as cpu=1 or memory=2Gi")
+        amounts[name] = amount
+    return amounts
+
+
+def job_object(
+    name: str,
+    *,
+    image: str,
+    replicas: int,
+    min_available: int,
+    requests: dict[str, str],
+    limits: dict[str, str],
+    scheduler: str,
+    queue: str = "",
+    command: Iterable[str] = (),
+    plugins: dict[str, list[str]] | None = None,
+) -> Object:
+    """A job of one task from words of a command line."""
+    container: Object = {
+        "name": name,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "resources": {"limits": limits, "requests": requests},
+    }
+    words = list(command)
+    if words:
+        container["command"] = words
+    spec: Object = {
+        "minAvailable": min_available,
+        "schedulerName": scheduler,
+        "tasks": [
+            {
+                "replicas": replicas,
+                "template": {
+                    "metadata": {"name": name, "labels": {"job.volcano.sh": name}},
+                    "spec": {"restartPolicy": "Never", "containers": [container]},
+                },
+            }
+        ],
+    }
+    if queue:
+        spec["queue"] = queue
+    if plugins:
+        spec["plugins"] = plugins
+    return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+
+
+def read_documents(path: Path, kind: str) -> list[Object]:
+    """The objects in a manifest; all of one kind."""
+    try:
+        documents = [item for item in yaml.safe_load_all(path.read_text()) if item is not None]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    except (yaml.YAMLError, ValueError) as error:  # a date that does not exist is no error of YAML's own
+        raise UsageError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    if not documents:
+        raise UsageError(f"{path} is empty, expected a {kind}")
+    for document in documents:
+        found = document.get("kind") if isinstance(document, dict) else type(document).__name__
+        if found != kind:
+            raise UsageError(f"{path}: kind is {found!r}, expected {kind}")
+        metadata = document.get("metadata")
+        if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
+            raise UsageError(f"{path}: metadata is {metadata!r}, expected the name of the {kind}: {{name: …}}")
+    return documents
+
+
+def command_object(target: Object, api_version: str, kind: str, action: str) -> Object:
+    """The order to a controller to do something with a job or a queue; it goes when its target goes."""
+    metadata = target["metadata"]
+    owner = {
+        "apiVersion": api_version,
+        "kind": kind,
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return {
+        "apiVersion": "bus.volcano.sh/v1alpha1",
+        "kind": "Command",
+        "metadata": {"generateName": f"{metadata['name']}-{action.lower()}-", "ownerReferences": [owner]},
+        "target": owner,
+        "action": action,
+    }
+
+
+def order_queue(cluster: Cluster, name: str, action: str) -> None:
+    """Have a controller open or close a queue; the order lies in the default namespace, as queues are in none."""
+    queue = cluster.get(QUEUES, name)
+    cluster.create(COMMANDS, command_object(queue, SCHEDULING, "Queue", action), "default")
+
+
+def pod_selector(job: str, queue: str) -> dict[str, str]:
+    """Which pods to list: of a job, of all jobs, or all of them when a queue is to be looked for in each."""
+    if job:
+        return {"labelSelector": f"{JOB_NAME_LABEL}={job}"}
+    return {} if queue else {"labelSelector": JOB_NAME_LABEL}
+
+
+def cards_of(metadata: Object) -> list[str]:
+    """The cards that the scheduler recorded for a pod, each once, without the part that all of them share."""
+    annotations: dict[str, str] = metadata.get("annotations") or {}
+    shares = card_annotations.assigned_shares(annotations.get(card_annotations.ASSIGNED, ""))
+    names = [share.card for container in shares for share in container]
+    for cards in card_annotations.our_cards(annotations.get(card_annotations.OUR_CARDS, "")).values():
+        names += cards
+    return list(dict.fromkeys(name.removeprefix("GPU-")[:8] for name in names))
+
+
+def replicas_of(job: Object) -> int:
+    """How many pods a job has when it is complete."""
+    return sum(task.get("replicas", 0) for task in job.get("spec", {}).get("tasks") or [])
+
+
+def type_of(job: Object) -> str:
+    """The job's type: a label that frameworks set."""
+    return str((job["metadata"].get("labels") or {}).get(_JOB_TYPE_LABEL) or "Batch")
+
+
+def phase_of(item: Object) -> str:
+    """The phase of a job or a job flow."""
+    return str(item.get("status", {}).get("state", {}).get("phase", ""))
+
+
+def phases_by_queue(groups: Iterable[Object]) -> dict[str, Counter[str]]:
+    """How many pod groups of each phase are in each queue."""
+    counts: dict[str, Counter[str]] = {}
+    for group in groups:
+        queue = group.get("spec", {}).get("queue", "")
+        counts.setdefault(queue, Counter())[group.get("status", {}).get("phase", "")] += 1
+    return counts
+
+
+def belongs_to_queue(metadata: Object, queue: str) -> bool:
+    """Whether a pod was made for a queue, by a job's label or its own annotation."""
+    labels: dict[str, Any] = metadata.get("labels") or {}
+    annotations: dict[str, Any] = metadata.get("annotations") or {}
+    return queue in (labels.get(QUEUE_NAME_LABEL), annotations.get(QUEUE_NAME_ANNOTATION))
+
+
+def age(timestamp: str | None, now: datetime.datetime | None = None) -> str:
+    """The time since a timestamp, in the few letters that kubectl uses."""
+    if not timestamp:
+        return _UNKNOWN_AGE
+    then = datetime.datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
+    passed = int(((now or datetime.datetime.now(datetime.UTC)) - then).total_seconds())
+    if passed < -1:
+        return "<invalid>"
+    passed = max(passed, 0)
+    minutes, hours, days = passed // 60, passed // 3600, passed // 86400
+    if passed < 120:
+        return f"{passed}s"
+    if minutes < 10:
+        return _two(minutes, "m", passed % 60, "s")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return _two(days, "d", hours % 24, "h")
+    if days < 730:
+        return f"{days}d"
+    if days < 2920:
+        return _two(days // 365, "y", days % 365, "d")
+    return f"{days // 365}y"
+
+
+def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
+    return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"

@@ -1,0 +1,1 @@
+"""The commands that run a long-lived program in the foreground."""

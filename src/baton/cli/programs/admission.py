@@ -1,0 +1,108 @@
+"""`baton admission`: the admission webhooks in the foreground."""
+
+import asyncio
+import datetime
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from baton.cli.output import command_app
+from baton.errors import UnavailableError, UsageError
+
+app = command_app()
+
+
+@app.command()
+def admission(
+    host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name under which API servers call us; may be repeated."),
+    ] = None,
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Answer API servers there.")] = ":8443",
+    observe: Annotated[str, typer.Option(metavar="HOST:PORT", help="Serve health and metrics there.")] = ":8082",
+    namespace: Annotated[
+        str | None, typer.Option(help="Namespace of the certificates' Secret; default: the pod's or the kubeconfig's.")
+    ] = None,
+    configuration: Annotated[
+        str, typer.Option(metavar="NAME", help="The webhook configurations that are to trust our certificates.")
+    ] = "baton-admission",
+    scheduler_name: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Pods of this scheduler are ours; may be repeated. Default: baton, volcano."),
+    ] = None,
+    default_scheduler: Annotated[
+        str, typer.Option(metavar="NAME", help="The scheduler of jobs that name none.")
+    ] = "volcano",
+    slot_resource: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A resource of time-shared GPUs; may be repeated. Default: nvshare.com/gpu."),
+    ] = None,
+    resource_groups: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Groups of pods and what they get, in Volcano's format.")
+    ] = None,
+    max_queue_depth: Annotated[int, typer.Option(min=1, help="How many queues may stand above each other.")] = 5,
+    certificate_days: Annotated[
+        float, typer.Option(min=0.0001, help="How long a serving certificate lasts; it is renewed at two thirds.")
+    ] = 90.0,
+    certificate_check: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="How often the certificates are looked after.")
+    ] = 30.0,
+    drain: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long to go on answering after SIGTERM.")
+    ] = 5.0,
+    qps: Annotated[float, typer.Option(min=0, help="Requests a second to the API server; 0 for no limit.")] = 200,
+    burst: Annotated[int, typer.Option(min=1, help="Requests at once before the rate counts.")] = 400,
+    log_json: Annotated[bool, typer.Option("--log-json", help="Write the log as JSON lines.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log debugging details.")] = False,
+) -> None:
+    """Run the admission webhooks, which give jobs their defaults and refuse what cannot work.
+
+    They make their own certificates, keep them in a Secret that all replicas share, renew them while running, and have
+    the API server trust them. Run at least two replicas.
+    """
+    try:
+        import cryptography  # noqa: F401  # only to see whether it is installed
+    except ImportError:
+        raise UnavailableError("the admission webhooks need cryptography; install `baton[certs]`") from None
+    from baton.admission.certificates.authority import Lifetimes
+    from baton.admission.certificates.keeper import Keeper
+    from baton.admission.endpoints import Policy
+    from baton.admission.server import AdmissionProgram, Settings
+    from baton.engine.state.resources import SLOTS
+    from baton.kube.client import Client
+    from baton.lock.daemon import logs
+
+    if not host:
+        raise UsageError(
+            "--host is missing: give the name under which API servers call us, as in --host NAME.NAMESPACE.svc"
+        )
+    logs.set_up(sys.stderr, as_json=log_json, verbose=verbose)
+    policy = Policy(
+        scheduler_name=default_scheduler,
+        scheduler_names=tuple(scheduler_name or ("baton", "volcano")),
+        slot_resources=tuple(slot_resource or (SLOTS,)),
+        max_queue_depth=max_queue_depth,
+        resource_groups_file=resource_groups,
+    )
+
+    async def serve() -> None:
+        async with Client.from_environment(qps=qps, burst=burst, user_agent="baton-admission") as client:
+            keeper = Keeper(
+                client,
+                namespace or client.access.namespace,
+                host,
+                lifetimes=Lifetimes(serving=datetime.timedelta(days=certificate_days)),
+                every_s=certificate_check,
+                configuration=configuration,
+            )
+            settings = Settings(listen=listen, observe=observe, drain_s=drain)
+            await AdmissionProgram(client, keeper, settings, policy).run()
+
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(serve())
+    else:
+        uvloop.run(serve())

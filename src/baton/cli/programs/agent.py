@@ -1,0 +1,141 @@
+"""`baton agent`: the node agent in the foreground, and questions to a running one."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from baton.cli.output import Format, FormatOption, command_app, note, write_data, write_table
+from baton.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from baton.agent.config import AgentConfig
+    from baton.gpu.cards import GpuSource
+
+app = command_app(invoke_without_command=True)
+
+_STATUS_LIMIT_S = 3.0
+
+
+@app.callback()
+def agent(
+    context: typer.Context,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="Configuration file (YAML); built-in values else.")
+    ] = None,
+    check: Annotated[
+        Path | None, typer.Option("--check", metavar="FILE", help="Report every mistake in a configuration and end.")
+    ] = None,
+    node: Annotated[
+        str | None, typer.Option("--node", envvar="NODE_NAME", help="This node's name; the host's name else.")
+    ] = None,
+    log_json: Annotated[bool, typer.Option("--log-json", help="Write the log as JSON lines.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log debugging details.")] = False,
+) -> None:
+    """Run the node agent, which gives containers their GPUs.
+
+    It offers the node's GPUs to kubelet as the configuration says, until SIGTERM. It may be stopped, killed and
+    started again at any time: running containers keep what they have.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    name = node or socket.gethostname()
+    if check is not None:
+        _check(check, name)
+        return
+    # gRPC's fork handlers can deadlock the start of a child process; nothing here forks without exec.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    try:
+        import grpc  # noqa: F401  # only to see whether it is installed
+    except ImportError:
+        raise UnavailableError("the node agent needs grpcio; install `baton[node]`") from None
+    from baton.agent import config as configuration
+    from baton.agent.assembly import assemble
+
+    _set_up_log(as_json=log_json, verbose=verbose)
+    settings = configuration.load(config) if config else configuration.AgentConfig()
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(assemble(settings, name, _open_source, config).run())
+
+
+def _open_source() -> "GpuSource":
+    from baton.gpu.nvml import NvmlSource
+
+    return NvmlSource()
+
+
+def _check(path: Path, node: str) -> None:
+    """Everything that is wrong with a file; against this node's cards too, where there are any."""
+    from baton.agent import config as configuration
+    from baton.agent.offers.offers import plan, unused_rules
+    from baton.agent.offers.vendor_devices import load_kinds
+
+    config: AgentConfig = configuration.load(path).for_node(node)
+    kinds = load_kinds(config.devices, config.resource_names())
+    try:
+        source = _open_source()
+    except UnavailableError as error:
+        note(f"{path} is right as far as can be told without a GPU: {error}")
+        return
+    try:
+        cards = source.cards()
+    finally:
+        source.close()
+    for offer in (*plan(config, cards), *(kind.offer() for kind in kinds)):
+        typer.echo(offer.describe())
+    for sentence in unused_rules(config, cards):
+        note(sentence)
+
+
+@app.command()
+def status(
+    socket_path: Annotated[Path, typer.Option("--socket", help="Where the agent answers.")] = Path(
+        "/run/baton/agent.sock"
+    ),
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Show what a running agent offers and how it stands with kubelet."""
+    from baton.agent.status import Status, ask
+
+    found: Status = asyncio.run(ask(socket_path, _STATUS_LIMIT_S))
+    if output is not Format.TABLE:
+        write_data(found, output)
+        return
+    write_table(
+        ("resource", "slots", "free", "state", "for s", "policy"),
+        [
+            (r.name, str(r.slots), "unknown" if r.free is None else str(r.free), r.state, f"{r.for_s:.0f}", r.policy)
+            for r in found.resources
+        ],
+    )
+    typer.echo()
+    write_table(
+        ("gpu", "card", "model", "health", "pods"),
+        [(str(c.index), c.id, c.model, c.reason or "healthy", ", ".join(c.pods) or "none") for c in found.cards],
+    )
+    if found.problem:
+        note(found.problem)
+
+
+def _set_up_log(*, as_json: bool, verbose: bool) -> None:
+    import structlog
+
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer()
+            if as_json
+            else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if verbose else logging.INFO),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )

@@ -1,0 +1,89 @@
+"""`baton controller`: the controllers of Volcano's objects, in the foreground."""
+
+import asyncio
+import os
+import secrets
+import socket
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from baton.cli.output import command_app
+from baton.errors import UsageError
+
+app = command_app()
+
+
+@app.command()
+def controller(
+    controllers: Annotated[
+        list[str] | None, typer.Option("--controllers", metavar="NAME", help="Only this one; may be repeated.")
+    ] = None,
+    scheduler_name: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Pods of this scheduler are ours; may be repeated. Default: baton, volcano."),
+    ] = None,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="Of the cluster; in a pod its service account, else $KUBECONFIG."
+        ),
+    ] = None,
+    qps: Annotated[float, typer.Option(min=0, help="Requests a second to the API server; 0 for no limit.")] = 500,
+    burst: Annotated[int, typer.Option(min=1, help="Requests at once before the rate counts.")] = 1000,
+    workers: Annotated[int, typer.Option(min=1, help="Objects of one kind worked on at the same time.")] = 64,
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Serve health and metrics there.")] = ":8081",
+    leader_elect: Annotated[bool, typer.Option(help="Of several replicas, one works.")] = True,
+    lease: Annotated[str, typer.Option(metavar="NAMESPACE/NAME", help="The Lease that replicas compete for.")] = (
+        "kube-system/baton-controller"
+    ),
+    lease_duration: Annotated[
+        float, typer.Option(min=3.0, metavar="SECONDS", help="Seconds until a dead leader is replaced.")
+    ] = 15.0,
+    identity: Annotated[
+        str | None, typer.Option(envvar="POD_NAME", help="This replica in the lease; default: the host and a number.")
+    ] = None,
+    log_json: Annotated[bool, typer.Option("--log-json", help="Write the log as JSON lines.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log debugging details.")] = False,
+) -> None:
+    """Run the controllers behind Volcano's objects.
+
+    Jobs, PodGroups of plain workloads, queues, cron jobs and job flows. Several replicas may run: one works, the others
+    wait for its lease. It may be stopped, killed and started again at any time.
+    """
+    from baton.controllers.controller import SCHEDULER_NAMES
+    from baton.controllers.program import ControllerProgram, Settings, choose
+    from baton.kube.client import Client
+    from baton.kube.credentials import in_cluster
+    from baton.kube.kubeconfig import load
+    from baton.lock.daemon import logs
+
+    logs.set_up(sys.stderr, as_json=log_json, verbose=verbose)
+    chosen = choose(controllers or ())
+    namespace, slash, name = lease.partition("/")
+    if not (namespace and slash and name):
+        raise UsageError(f"--lease is {lease!r}, expected NAMESPACE/NAME")
+    where = load([kubeconfig]) if kubeconfig is not None else in_cluster() or load()
+
+    async def serve() -> None:
+        async with Client(where, qps=qps, burst=burst, user_agent="baton-controller") as client:
+            settings = Settings(
+                identity=identity or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}",
+                listen=listen,
+                workers=workers,
+                elect=leader_elect,
+                lease_name=name,
+                lease_namespace=namespace,
+                lease_duration_s=lease_duration,
+                scheduler_names=tuple(scheduler_name or SCHEDULER_NAMES),
+            )
+            await ControllerProgram(client, settings, chosen).run()
+
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(serve())
+    else:
+        uvloop.run(serve())

@@ -1,0 +1,101 @@
+"""`baton lockd`: the lock daemon in the foreground."""
+
+import asyncio
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from baton.cli.output import command_app
+from baton.cli.sizes import parse_size
+from baton.errors import UsageError
+
+if TYPE_CHECKING:
+    from baton.lock.telemetry import CardInfo, Telemetry
+
+app = command_app()
+
+
+@app.command()
+def lockd(
+    socket_dir: Annotated[
+        Path | None, typer.Option(help="Directory that workloads mount; default by $BATON_SOCKET_DIR, then the user.")
+    ] = None,
+    gpu: Annotated[
+        list[str] | None, typer.Option(metavar="UUID[=MEMORY]", help="A GPU and its memory, where NVML is not asked.")
+    ] = None,
+    quantum: Annotated[str, typer.Option(metavar="auto|SECONDS", help="Length of a turn; auto measures.")] = "auto",
+    mode: Annotated[str, typer.Option(metavar="auto|serial|concurrent", help="How GPUs are shared.")] = "auto",
+    config: Annotated[Path | None, typer.Option(help="Configuration file (YAML).")] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Serve Prometheus metrics on this port of the loopback.")
+    ] = None,
+    log_json: Annotated[bool, typer.Option("--log-json", help="Write the log as JSON lines.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log debugging details.")] = False,
+) -> None:
+    """Run the lock daemon, which decides who may run on a GPU now.
+
+    It serves until SIGTERM. It may be stopped, killed and started again at any time: workloads go on and reconnect.
+    """
+    import msgspec
+
+    from baton.lock import config as configuration
+    from baton.lock.core.events import Mode
+    from baton.lock.daemon import logs
+    from baton.lock.daemon.daemon import LockDaemon
+    from baton.lock.paths import Paths, default_socket_dir
+    from baton.lock.telemetry import CardInfo
+    from baton.model.ids import CardId
+
+    logs.set_up(sys.stderr, as_json=log_json, verbose=verbose)
+    chosen = configuration.load(config) if config else configuration.Config()
+    settings = chosen.settings
+    if quantum != "auto":
+        try:
+            quantum_s = float(quantum)
+        except ValueError:
+            quantum_s = 0.0
+        if quantum_s <= 0:
+            raise UsageError(f"--quantum is {quantum!r}, expected auto or a number of seconds above 0")
+        settings = msgspec.structs.replace(settings, quantum_s=quantum_s)
+    if mode != "auto":
+        if mode not in set(Mode):
+            raise UsageError(f"--mode is {mode!r}, expected one of {', '.join(Mode)}")
+        settings = msgspec.structs.replace(settings, mode=Mode(mode))
+    given: list[CardInfo] = []
+    for entry in gpu or ():
+        uuid, _, memory = entry.partition("=")
+        given.append(CardInfo(CardId(uuid), parse_size(memory, f"--gpu {uuid}") if memory else 0))
+    daemon_config = msgspec.structs.replace(chosen, settings=settings)
+    paths = Paths((socket_dir or default_socket_dir()).absolute())
+
+    async def serve() -> None:
+        await LockDaemon(paths, daemon_config, _telemetry(given), metrics_port).run()
+
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        uvloop.run(serve())
+        return
+    asyncio.run(serve())
+
+
+def _telemetry(given: "list[CardInfo]") -> "Telemetry":
+    """The cards given by hand, else what NVML tells, else nothing: then clients name the cards."""
+    import structlog
+
+    from baton.errors import UnavailableError
+    from baton.gpu.nvml import NvmlSource
+    from baton.local.telemetry import GpuTelemetry
+    from baton.lock.telemetry import NoTelemetry
+
+    if given:
+        return NoTelemetry(given)
+    try:
+        source = NvmlSource()
+    except UnavailableError as error:
+        structlog.get_logger().debug("no telemetry", why=str(error))
+        return NoTelemetry()
+    return GpuTelemetry(source)

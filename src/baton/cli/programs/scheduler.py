@@ -1,0 +1,157 @@
+"""`baton scheduler`: the live scheduler in the foreground."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from baton.cli.output import command_app
+from baton.errors import UsageError
+
+app = command_app()
+
+
+@app.command()
+def scheduler(
+    scheduler_name: Annotated[
+        list[str] | None,
+        typer.Option(help="Answer to this spec.schedulerName; may be repeated. [default: volcano, baton]"),
+    ] = None,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Of the cluster; in a pod its service account, else $KUBECONFIG.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="Scheduler configuration (volcano-scheduler.conf).")] = None,
+    config_map: Annotated[
+        str | None, typer.Option(metavar="NAMESPACE/NAME[:KEY]", help="Read it from a ConfigMap instead.")
+    ] = None,
+    preset: Annotated[str, typer.Option(help="Ready-made configuration, where neither is given.")] = "simple",
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Health, metrics, verdicts and state over HTTP; empty for none.")
+    ] = "127.0.0.1:11251",
+    leader_elect: Annotated[bool, typer.Option(help="Of several replicas, one schedules.")] = True,
+    lease: Annotated[str, typer.Option(metavar="NAMESPACE/NAME", help="The Lease that replicas compete for.")] = (
+        "kube-system/baton-scheduler"
+    ),
+    lease_duration: Annotated[float, typer.Option(help="Seconds until a dead leader is replaced.")] = 15.0,
+    window: Annotated[float, typer.Option(help="Seconds in which events are gathered before a cycle.")] = 0.02,
+    period: Annotated[float, typer.Option(help="Seconds between cycles while pods wait and nothing happens.")] = 1.0,
+    parallel_binds: Annotated[int, typer.Option(help="Bind requests on their way at once.")] = 32,
+    bind_limit: Annotated[float, typer.Option(help="Seconds after which a bind is given up and planned anew.")] = 30.0,
+    request_limit: Annotated[float, typer.Option(help="Deadline of a single request, in seconds.")] = 15.0,
+    retry_first: Annotated[float, typer.Option(help="First pause after a failed bind, in seconds; doubles.")] = 0.2,
+    retry_longest: Annotated[float, typer.Option(help="Longest such pause, in seconds.")] = 30.0,
+    evict_retry: Annotated[float, typer.Option(help="Seconds until a refused eviction is planned anew.")] = 5.0,
+    explain: Annotated[float, typer.Option(help="Seconds between explanations of what waits.")] = 1.0,
+    status_pause: Annotated[float, typer.Option(help="Seconds in which status counts are gathered.")] = 1.0,
+    reason_pause: Annotated[float, typer.Option(help="Seconds before a message with new numbers is rewritten.")] = 30.0,
+    volume_limit: Annotated[float, typer.Option(help="Seconds a pod waits for a volume to be provisioned.")] = 120.0,
+    cycle_limit: Annotated[
+        float | None,
+        typer.Option(help="Seconds until a cycle ends; the next one goes on. [default: a quarter of --lease-duration]"),
+    ] = None,
+    cycle_warning: Annotated[float, typer.Option(help="A cycle longer than this many seconds is logged.")] = 5.0,
+    qps: Annotated[float, typer.Option(help="Requests per second to the API server; 0: no limit.")] = 0.0,
+    burst: Annotated[int, typer.Option(help="Requests at once before --qps counts.")] = 500,
+    event_qps: Annotated[float, typer.Option(help="Events written per second.")] = 50.0,
+    slot_resource: Annotated[
+        list[str] | None,
+        typer.Option(help="A resource whose units are slots of cards; may be repeated. [default: nvshare.com/gpu]"),
+    ] = None,
+    memory_overcommit: Annotated[float, typer.Option(help="How many times its memory a card is promised.")] = 1.0,
+    share_overcommit: Annotated[float, typer.Option(help="How many times its cores a card is promised.")] = 1.0,
+    log_json: Annotated[bool, typer.Option("--log-json", help="Write the log as JSON lines.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log debugging details.")] = False,
+) -> None:
+    """Run the scheduler, which decides where and when pods go.
+
+    It serves until SIGTERM. It may be stopped, killed and started again at any time, and run as several replicas:
+    everything it knows is in the API server.
+    """
+    from baton.kube import kubeconfig as access
+    from baton.kube.client import Client
+    from baton.kube.credentials import in_cluster
+    from baton.lock.daemon import logs
+    from baton.scheduler.metrics import Metrics
+    from baton.scheduler.program import ElectionTerms, Program, install_fast_loop
+    from baton.scheduler.reload import ConfigMapName, LiveConfiguration
+    from baton.scheduler.settings import Settings
+
+    logs.set_up(sys.stderr, as_json=log_json, verbose=verbose)
+    if config is not None and config_map is not None:
+        raise UsageError("--config and --config-map were both given; a scheduler has one configuration")
+    settings = Settings(
+        scheduler_names=tuple(scheduler_name or Settings().scheduler_names),
+        slot_resources=tuple(slot_resource or Settings().slot_resources),
+        window_s=window,
+        period_s=period,
+        explain_s=explain,
+        cycle_limit_s=lease_duration / 4 if cycle_limit is None else cycle_limit,
+        cycle_warning_s=cycle_warning,
+        parallel_binds=parallel_binds,
+        bind_limit_s=bind_limit,
+        request_limit_s=request_limit,
+        retry_first_s=retry_first,
+        retry_longest_s=retry_longest,
+        evict_retry_s=evict_retry,
+        status_pause_s=status_pause,
+        reason_pause_s=reason_pause,
+        volume_limit_s=volume_limit,
+        qps=qps,
+        burst=burst,
+        event_qps=event_qps,
+        memory_overcommit=memory_overcommit,
+        share_overcommit=share_overcommit,
+    )
+    if leader_elect and lease_duration < 3:  # before the rest: the limit of a cycle follows from it
+        raise UsageError(f"--lease-duration is {lease_duration:g}, expected at least 3 seconds")
+    settings.check()
+    terms = None
+    if leader_elect:
+        if settings.cycle_limit_s >= lease_duration * 2 / 3:
+            raise UsageError(
+                f"--cycle-limit is {settings.cycle_limit_s:g}, expected less than two thirds of --lease-duration,"
+                f" {lease_duration:g}:"
+                " a leader that does not renew in that time stops leading"
+            )
+        namespace, slash, name = lease.partition("/")
+        if not (slash and namespace and name):
+            raise UsageError(f"--lease is {lease!r}, expected namespace/name")
+        terms = ElectionTerms(
+            lease=name,
+            namespace=namespace,
+            duration_s=lease_duration,
+            renew_deadline_s=lease_duration * 2 / 3,
+            retry_s=lease_duration / 7.5,
+        )
+    metrics = Metrics()
+    configuration = LiveConfiguration(metrics, preset=preset, file=config)
+    where = access.load([kubeconfig]) if kubeconfig is not None else in_cluster() or access.load()
+    client = Client(
+        where,
+        qps=qps,
+        burst=burst,
+        timeout_s=request_limit,
+        connections=parallel_binds + 80,
+        user_agent="baton-scheduler",
+    )
+    program = Program(
+        client,
+        settings,
+        configuration,
+        metrics,
+        config_map=ConfigMapName(config_map) if config_map is not None else None,
+        election=terms,
+    )
+    install_fast_loop()
+    asyncio.run(program.run(_address(listen)))
+
+
+def _address(text: str) -> tuple[str, int] | None:
+    if not text:
+        return None
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise UsageError(f"--listen is {text!r}, expected HOST:PORT such as 127.0.0.1:11251, or empty")
+    return host.strip("[]") or "0.0.0.0", int(port)

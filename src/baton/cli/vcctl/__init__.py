@@ -1,0 +1,1 @@
+"""`vcctl`: Volcano's own command line."""

@@ -1,0 +1,1 @@
+"""CronJobs: jobs made on a schedule."""

@@ -1,0 +1,1 @@
+"""JobFlows: jobs made in the order of a graph."""

@@ -1,0 +1,399 @@
+"""The life of a job: what it is, what it has and what happened to it in; a plan out. Pure.
+
+`decide` is called again and again, each time with the world as it then is, and takes at most one step from phase to
+phase, so that whoever watches the job sees every phase. Two rules make it safe to be killed anywhere.
+
+*The status is the intention.* A restart, an abort or an end raises `status.version` (or writes the phase) before a
+single pod is deleted. Which pods have to go is then read off the status: those of an older version, unless the phase
+retains them. A process that died in between is followed by one that reads the same status and goes on.
+
+*Nothing is left half done.* A job leaves Restarting only when no pod is left to be deleted, and Aborting, Terminating
+and Completing only when no pod is alive, so that the next life never counts a pod of the last one.
+
+`status.state.reason` names the action that led to the phase. It is read back: a resumed job keeps its finished pods, a
+restarted one does not. So is `status.state.message` while a part of the job restarts: it names the pod or the task
+whose restart was begun, because what caused that may be gone, or marked, before the last pod of the part is.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+import msgspec
+
+from baton.controllers.job.census import ACTIVE, TARGETED, Slot, counted, doomed_pods, missing_pods, phase_of
+from baton.controllers.job.lifecycle import RUNNING, SUCCEEDED, Happening, PodView, Reaction, happenings, react
+from baton.controllers.object_events import Said
+from baton.model.names import JOB_VERSION, BusAction, JobEvent, JobPhase, PodGroupPhase
+from baton.model.times import go_duration, seconds, stamp
+from baton.model.volcano import Job, JobCondition, JobState, JobStatus, PodGroup
+
+_ENDINGS = {
+    BusAction.ABORT_JOB: JobPhase.ABORTING,
+    BusAction.TERMINATE_JOB: JobPhase.TERMINATING,
+    BusAction.COMPLETE_JOB: JobPhase.COMPLETING,
+}
+_AFTER = {
+    JobPhase.ABORTING: JobPhase.ABORTED,
+    JobPhase.TERMINATING: JobPhase.TERMINATED,
+    JobPhase.COMPLETING: JobPhase.COMPLETED,
+}
+_ACTIONS = frozenset({*_ENDINGS, *TARGETED, BusAction.RESTART_JOB, BusAction.RESUME_JOB})
+_CAUSE = re.compile(r"\w+ of (pod|task) (\S+)")
+_AND = "; "
+"""Between the causes of several restarts that are under way at once."""
+_OPEN_GROUP = frozenset({PodGroupPhase.INQUEUE, PodGroupPhase.RUNNING, PodGroupPhase.UNKNOWN, PodGroupPhase.COMPLETED})
+
+
+class GroupWish(Enum):
+    """What should become of the PodGroup."""
+
+    PRESENT = "present"
+    ABSENT = "absent"
+    AS_IT_IS = "as it is"
+
+
+class Order(NamedTuple):
+    """A Command: an action and who asked for it, so that it is recognised when it comes a second time."""
+
+    action: str
+    name: str
+    uid: str
+
+    @property
+    def signature(self) -> str:
+        return f"by command {self.name} ({self.uid})"
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a decision depends on."""
+
+    job: Job
+    pods: Sequence[PodView] = ()
+    group: PodGroup | None = None
+    gone: Sequence[tuple[str, str]] = ()
+    """Pods (task, name) that went away without the controller's doing."""
+    order: Order | None = None
+    updated: bool = False
+    """The spec has changed: a policy may name JobUpdated."""
+    seen_s: Mapping[tuple[str, str, str], float] = {}
+    now_s: float = 0.0
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do: write the status first, then the rest."""
+
+    status: JobStatus
+    group: GroupWish = GroupWish.AS_IT_IS
+    belongings: bool | None = None
+    """Whether Services, ConfigMaps and Secrets of plugins should be there; None: as they are."""
+    create: tuple[Slot, ...] = ()
+    delete: tuple[PodView, ...] = ()
+    mark: frozenset[str] = frozenset()
+    """Names among `delete` that must first be marked as the controller's own doing."""
+    sayings: tuple[Said, ...] = ()
+    wait_s: float | None = None
+    """Look again after this time: a policy's timeout runs."""
+    waiting: tuple[Happening, ...] = ()
+    """What happened while it runs: remember since when."""
+    reaction: Reaction | None = None
+
+
+def decide(world: World) -> Plan:
+    """One step."""
+    job, status = world.job, world.job.status
+    phase = phase_of(job)
+    if not status.state.phase:
+        begun = _entered(status, JobPhase.PENDING, world.now_s, reason="", message="")
+        return _tended(world, msgspec.structs.replace(begun, min_available=job.spec.minimum))
+    happened = _happened(world) if phase in ACTIVE and world.order is None else []
+    wait_s: float | None = None
+    if world.order is None:
+        reaction, wait_s = react(job.spec, happened, world.seen_s, world.now_s)
+    else:
+        reaction = Reaction(world.order.action, Happening(JobEvent.COMMAND_ISSUED))
+    if reaction is not None and reaction.action in _ACTIONS:
+        acted = _act(world, phase, reaction)
+        if acted is not None:
+            return acted
+    waiting = tuple(happened) if wait_s is not None else ()
+    return msgspec.structs.replace(_tended(world, status), wait_s=wait_s, waiting=waiting)
+
+
+def group_is_open(job: Job, group: PodGroup | None) -> bool:
+    """Whether pods may be made: the scheduler has let this life's PodGroup into the queue."""
+    return group is not None and not group_is_stale(job, group) and group.status.phase in _OPEN_GROUP
+
+
+def group_is_stale(job: Job, group: PodGroup) -> bool:
+    """Whether the PodGroup is of an earlier life; one without a version (another controller's) is taken as it is."""
+    version = group.metadata.annotations.get(JOB_VERSION)
+    if version is None:
+        return phase_of(job) == JobPhase.RESTARTING and job.status.state.reason not in TARGETED
+    return version != str(job.status.version)
+
+
+def _happened(world: World) -> list[Happening]:
+    """What policies may react to."""
+    job = world.job
+    found = happenings(job.spec, job.status.version, world.pods, world.gone, unknown=_is_unknown(world))
+    if world.updated:
+        found.append(Happening(JobEvent.JOB_UPDATED))
+    return found
+
+
+def _is_unknown(world: World) -> bool:
+    """Whether the gang lacks pods and the scheduler says so. It says so too when a job is scaled down and the pods go
+    before it hears that fewer are needed: a job of which enough are up lacks nothing."""
+    job, group = world.job, world.group
+    if group is None or group.status.phase != PodGroupPhase.UNKNOWN or group_is_stale(job, group):
+        return False
+    counts = counted(job, world.pods, doomed_pods(job, world.pods, ())).task_status_count
+    up = {task: state.phase.get(RUNNING, 0) + state.phase.get(SUCCEEDED, 0) for task, state in counts.items()}
+    short = any(up.get(task.name, 0) < (task.min_available or 0) for task in job.spec.tasks)
+    return short or sum(up.values()) < job.spec.minimum
+
+
+def _act(world: World, phase: JobPhase, reaction: Reaction) -> Plan | None:
+    """Carry out an action, or None where it has no meaning in this phase or has been carried out already."""
+    status, action = world.job.status, reaction.action
+    message = world.order.signature if world.order is not None else _because(reaction)
+    if world.order is not None and message == status.state.message:
+        return None
+    said = (Said("ExecuteAction", f"Start to execute action {action}: {message}"),)
+    if action in _ENDINGS:
+        if phase not in ACTIVE:
+            return None
+        ended = _next_life(status, _ENDINGS[BusAction(action)], world.now_s, action, message)
+        return _closing(world, ended, said, reaction)
+    if action == BusAction.RESUME_JOB:
+        if phase not in (JobPhase.ABORTING, JobPhase.ABORTED):
+            return None
+        resumed = _next_life(status, JobPhase.RESTARTING, world.now_s, action, message)
+        if phase == JobPhase.ABORTING:
+            resumed = msgspec.structs.replace(resumed, retry_count=status.retry_count + 1)
+        return _closing(world, resumed, said, reaction)
+    if phase not in ACTIVE:
+        return None
+    if action == BusAction.RESTART_JOB:
+        partly = status.state.reason in TARGETED and status.retry_count < world.job.spec.max_retry
+        if phase == JobPhase.RESTARTING and not partly:
+            return None
+        restarted = _next_life(status, JobPhase.RESTARTING, world.now_s, action, message)
+        restarted = msgspec.structs.replace(restarted, retry_count=status.retry_count + 1)
+        return _closing(world, restarted, said, reaction)
+    return _restart_some(world, phase, reaction, message, said)
+
+
+def _restart_some(
+    world: World, phase: JobPhase, reaction: Reaction, message: str, said: tuple[Said, ...]
+) -> Plan | None:
+    """Delete the pods that a targeted restart means; a job that restarts already only does the deleting."""
+    cause, status = reaction.cause, world.job.status
+    targets = _targets(world, reaction.action, cause.task, cause.pod)
+    if phase == JobPhase.RESTARTING:
+        if status.retry_count >= world.job.spec.max_retry:
+            return None
+        begun = {pod.name: pod for pod in _begun(world)}
+        if all(pod.name in begun for pod in targets):
+            return None
+        targets = list({**begun, **{pod.name: pod for pod in targets}}.values())
+        said = ()
+        one_pod = reaction.action == BusAction.RESTART_POD and cause.pod  # whose mark is enough to remember it by
+        if not one_pod and status.state.reason in TARGETED:
+            words = _AND.join((status.state.message, f"{reaction.action}: {message}"))
+            status = msgspec.structs.replace(status, state=msgspec.structs.replace(status.state, message=words))
+    elif not (targets or cause.task):
+        return None
+    else:
+        entered = _entered(status, JobPhase.RESTARTING, world.now_s, reaction.action, message)
+        status = msgspec.structs.replace(entered, retry_count=status.retry_count + 1)
+        if status.retry_count >= world.job.spec.max_retry:
+            targets = []  # the job has failed: what is finished stays, to be read
+    plan = _closing(world, status, said, reaction, targets)
+    return msgspec.structs.replace(plan, group=GroupWish.PRESENT, belongings=True)
+
+
+def _targets(world: World, action: str, task_name: str, pod_name: str) -> list[PodView]:
+    """The pods of this version that the action takes: of the task, of the partition, or the one. What happened to a
+    task and to no pod in particular is answered for the whole of it."""
+    version = world.job.status.version
+    mine = [pod for pod in world.pods if pod.task == task_name and pod.version == version and not pod.marked]
+    if not pod_name:
+        return mine
+    if action == BusAction.RESTART_POD:
+        return [pod for pod in mine if pod.name == pod_name]
+    if action == BusAction.RESTART_PARTITION:
+        task = next((task for task in world.job.spec.tasks if task.name == task_name), None)
+        policy = task.partition_policy if task is not None else None
+        if policy is None or policy.partition_size <= 0:
+            return mine
+        index = next((pod.index for pod in mine if pod.name == pod_name), index_in_name(pod_name))
+        return [pod for pod in mine if pod.index // policy.partition_size == index // policy.partition_size]
+    return mine
+
+
+def _begun(world: World) -> list[PodView]:
+    """The pods that targeted restarts have yet to take, read off the status: none is made anew before they are gone."""
+    job, state = world.job, world.job.status.state
+    found: dict[str, PodView] = {}
+    retried = job.status.retry_count < job.spec.max_retry
+    if phase_of(job) == JobPhase.RESTARTING and state.reason in TARGETED and retried:
+        for words in state.message.split(_AND):
+            action, colon, because = words.rpartition(": ")
+            if cause := _CAUSE.match(because):
+                kind, name = cause.groups()
+                task, pod = name, ""
+                if kind == "pod":
+                    task, pod = name.removeprefix(f"{job.metadata.name}-").rpartition("-")[0], name
+                targets = _targets(world, action if colon else state.reason, task, pod)
+                found |= {target.name: target for target in targets}
+    return list(found.values())
+
+
+def index_in_name(pod: str) -> int:
+    """The index at the end of `JOB-TASK-INDEX`."""
+    digits = pod.rpartition("-")[2]
+    return int(digits) if digits.isdigit() else 0
+
+
+def _because(reaction: Reaction) -> str:
+    cause = reaction.cause
+    words = [str(cause.event)]
+    if cause.pod:
+        words.append(f"of pod {cause.pod}")
+    elif cause.task:
+        words.append(f"of task {cause.task}")
+    if cause.exit_code:
+        words.append(f"with exit code {cause.exit_code}")
+    return " ".join(words)
+
+
+def _entered(status: JobStatus, phase: JobPhase, now_s: float, reason: str, message: str) -> JobStatus:
+    """The status in a new phase."""
+    now = stamp(now_s)
+    return msgspec.structs.replace(
+        status,
+        state=JobState(phase=phase, reason=reason, message=message, last_transition_time=now),
+        conditions=(*status.conditions, JobCondition(phase, now)),
+    )
+
+
+def _next_life(status: JobStatus, phase: JobPhase, now_s: float, reason: str, message: str) -> JobStatus:
+    """The status in a new phase, with the pods of before belonging to the past."""
+    return msgspec.structs.replace(_entered(status, phase, now_s, reason, message), version=status.version + 1)
+
+
+def _closing(
+    world: World,
+    status: JobStatus,
+    said: tuple[Said, ...],
+    reaction: Reaction,
+    targets: Sequence[PodView] = (),
+) -> Plan:
+    """The plan of an action: the new status, and every pod that must go under it."""
+    job = msgspec.structs.replace(world.job, status=status)
+    doomed = doomed_pods(job, world.pods, targets)
+    return Plan(
+        status=counted(job, world.pods, doomed),
+        delete=tuple(pod for pod in world.pods if pod.name in doomed and not pod.terminating),
+        mark=frozenset(pod.name for pod in targets),
+        group=_group_wish(job, world.group),
+        belongings=_belongings(phase_of(job)),
+        sayings=said,
+        reaction=reaction,
+    )
+
+
+def _tended(world: World, status: JobStatus) -> Plan:
+    """The plan without an action: make what is missing, remove what is too much, count, move on."""
+    job = msgspec.structs.replace(world.job, status=status)
+    phase = phase_of(job)
+    targets = _begun(world)
+    doomed = doomed_pods(job, world.pods, targets)
+    delete = tuple(pod for pod in world.pods if pod.name in doomed and not pod.terminating)
+    tally = counted(job, world.pods, doomed)
+    create: tuple[Slot, ...] = ()
+    if phase in (JobPhase.PENDING, JobPhase.RUNNING) and group_is_open(job, world.group):
+        create = missing_pods(job, world.pods)
+    moved = _moved(job, tally, nothing_to_delete=not delete, now_s=world.now_s)
+    return Plan(
+        status=moved,
+        delete=delete,
+        mark=frozenset(pod.name for pod in targets),
+        create=create,
+        group=_group_wish(job, world.group),
+        belongings=_belongings(phase),
+    )
+
+
+def _moved(job: Job, status: JobStatus, *, nothing_to_delete: bool, now_s: float) -> JobStatus:
+    """The status in the phase that the counts call for, which mostly is the one that it is in."""
+    phase = phase_of(job)
+    reason, message = "", ""
+    target: JobPhase | None = None
+    if phase == JobPhase.PENDING and job.status.state.phase:
+        if status.running + status.succeeded + status.failed >= job.spec.minimum:
+            target = JobPhase.RUNNING
+    elif phase == JobPhase.RUNNING:
+        target, message = _after_running(job, status)
+    elif phase == JobPhase.RESTARTING:
+        reason = status.state.reason
+        if status.retry_count >= job.spec.max_retry:
+            target = JobPhase.FAILED
+            message = f"restarted as often as maxRetry ({job.spec.max_retry}) allows; last: {status.state.message}"
+        elif nothing_to_delete and job.spec.total - status.terminating >= job.spec.minimum:
+            target = JobPhase.PENDING
+            message = status.state.message
+    elif phase in _AFTER and not (status.pending or status.running or status.unknown or status.terminating):
+        target = _AFTER[phase]
+        reason, message = status.state.reason, status.state.message
+    if target is None or target == phase:
+        return status
+    moved = _entered(status, target, now_s, reason, message)
+    if target.final:
+        began_s = seconds(job.metadata.creation_timestamp)
+        lasted = go_duration(now_s - began_s) if began_s is not None else None
+        moved = msgspec.structs.replace(moved, running_duration=lasted)
+    return moved
+
+
+def _after_running(job: Job, status: JobStatus) -> tuple[JobPhase | None, str]:
+    """Where a running job goes: to its end when enough has succeeded or all has finished, back when pods are lost."""
+    spec = job.spec
+    if not spec.total:
+        return None, ""
+    if spec.min_success is not None and status.succeeded >= spec.min_success:
+        return JobPhase.COMPLETED, ""
+    if status.succeeded + status.failed == spec.total:
+        if spec.minimum >= spec.tasks_minimum:
+            for task in spec.tasks:
+                counts = status.task_status_count.get(task.name)
+                succeeded = counts.phase.get(SUCCEEDED, 0) if counts is not None else 0
+                if task.min_available is not None and counts is not None and succeeded < task.min_available:
+                    return JobPhase.FAILED, f"{succeeded} pods of task {task.name} succeeded, not {task.min_available}"
+        needed = spec.minimum if spec.min_success is None else spec.min_success
+        if status.succeeded >= needed:
+            return JobPhase.COMPLETED, ""
+        return JobPhase.FAILED, f"{status.succeeded} pods succeeded, {needed} had to"
+    if status.pending > spec.total - spec.minimum:
+        return JobPhase.PENDING, ""
+    return None, ""
+
+
+def _group_wish(job: Job, group: PodGroup | None) -> GroupWish:
+    phase = phase_of(job)
+    if phase not in ACTIVE:
+        return GroupWish.ABSENT
+    if group is not None and group_is_stale(job, group):
+        return GroupWish.ABSENT
+    if phase == JobPhase.RESTARTING and job.status.state.reason not in TARGETED:
+        return GroupWish.AS_IT_IS
+    return GroupWish.PRESENT
+
+
+def _belongings(phase: JobPhase) -> bool | None:
+    if phase == JobPhase.RESTARTING:
+        return None
+    return phase in ACTIVE

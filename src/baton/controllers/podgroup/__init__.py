@@ -1,0 +1,1 @@
+"""PodGroups for plain workloads."""

@@ -1,0 +1,118 @@
+"""The credit of queues, as it is spent: a PodGroup that it covers is made as admitted, and its pods with it.
+
+The scheduler says in the Queue's status how much may be let in without asking it, and which PodGroups it knew then.
+Everything newer counts against that, whoever made it, until a newer credit counts it itself. So a program that was
+restarted knows from the first lists what is left, and a scheduler that is away is asked again once all is spent.
+"""
+
+from collections import Counter
+from typing import NamedTuple
+
+from baton.kube.store import Delta, Key, Store, key_of, version_of
+from baton.mapping.cluster import group_queue, min_resources
+from baton.model.names import DEFAULT_QUEUE
+from baton.model.numerals import whole_number
+from baton.model.quantities import Amounts, QuantityError, amounts
+from baton.model.volcano import PodGroup, PodGroupSpec, Queue
+
+_NOT_MADE_YET = 2**63
+_OPEN = "Open"
+
+
+class _Spent(NamedTuple):
+    version: int
+    amounts: Amounts
+
+
+class _Account:
+    """One queue."""
+
+    def __init__(self) -> None:
+        self.as_of = 0
+        self.credit: dict[str, int] = {}
+        self.spent: dict[Key, _Spent] = {}
+        self.total: Counter[str] = Counter()
+
+    def put(self, key: Key, spent: _Spent) -> None:
+        self.drop(key)
+        self.spent[key] = spent
+        self.total.update(dict(spent.amounts))
+
+    def drop(self, key: Key) -> None:
+        spent = self.spent.pop(key, None)
+        if spent is not None:
+            self.total.subtract(dict(spent.amounts))
+
+    def covers(self, wanted: Amounts) -> bool:
+        return all(self.total[name] + amount <= self.credit.get(name, 0) for name, amount in wanted if amount)
+
+
+class QueueCredits:
+    """What is left of the credit of each queue."""
+
+    def __init__(self, queues: Store[Queue], groups: Store[PodGroup]) -> None:
+        self._queues = queues
+        self._accounts: dict[str, _Account] = {}
+        queues.subscribe(self._queue_changed)
+        groups.subscribe(self._group_changed)
+
+    def spend(self, key: Key, spec: PodGroupSpec) -> bool:
+        """Whether the PodGroup that is about to be made is let in; then it is counted until `made` or `not_made`."""
+        name = spec.queue or DEFAULT_QUEUE
+        queue, account = self._queues.get(Key(name)), self._accounts.get(name)
+        wanted = min_resources(spec)
+        if queue is None or queue.status.state != _OPEN or account is None or wanted is None:
+            return False
+        if not account.covers(wanted):
+            return False
+        account.put(key, _Spent(_NOT_MADE_YET, wanted))
+        return True
+
+    def made(self, group: PodGroup) -> None:
+        """The API server made it: from now on a newer credit may count it."""
+        self._count(group)
+
+    def not_made(self, key: Key, queue: str) -> None:
+        """There was no answer that made it. If the watch has shown it all the same, it stays counted."""
+        account = self._accounts.get(queue or DEFAULT_QUEUE)
+        spent = account.spent.get(key) if account is not None else None
+        if account is not None and spent is not None and spent.version == _NOT_MADE_YET:
+            account.drop(key)
+
+    def _queue_changed(self, delta: Delta[Queue]) -> None:
+        if delta.new is None:
+            self._accounts.pop(delta.key, None)
+            return
+        account = self._accounts.setdefault(delta.key, _Account())
+        said = delta.new.status.credit
+        try:
+            credit = dict(amounts(said.amounts))
+        except QuantityError:
+            credit = {}
+        as_of = whole_number(said.as_of)
+        account.credit = credit if as_of is not None else {}
+        account.as_of = as_of if as_of is not None and credit else 0
+        for key in [key for key, spent in account.spent.items() if spent.version <= account.as_of]:
+            account.drop(key)
+
+    def _group_changed(self, delta: Delta[PodGroup]) -> None:
+        if delta.new is None:
+            account = self._accounts.get(group_queue(delta.old)) if delta.old is not None else None
+            if account is not None:
+                account.drop(delta.key)
+        elif delta.old is None:
+            self._count(delta.new)
+
+    def _count(self, group: PodGroup) -> None:
+        account = self._accounts.setdefault(group_queue(group), _Account())
+        version, known = version_of(group), account.spent.get(key_of(group))
+        if known is not None and known.version == version:
+            return
+        try:
+            wanted = min_resources(group.spec)
+        except QuantityError:
+            wanted = None
+        if version > account.as_of and wanted:
+            account.put(key_of(group), _Spent(version, wanted))
+        else:
+            account.drop(key_of(group))

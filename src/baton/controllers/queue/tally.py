@@ -1,0 +1,65 @@
+"""How many PodGroups of each phase are in each queue, kept up to date change by change.
+
+Thousands of groups may be in one queue and each changes its phase a few times: counting them anew at each change would
+cost the square of that.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from baton.kube.store import Delta
+from baton.mapping.cluster import group_queue
+from baton.model.names import PodGroupPhase
+from baton.model.volcano import PodGroup
+
+PHASES = tuple(PodGroupPhase)
+
+
+def phase_of(group: PodGroup) -> PodGroupPhase:
+    """A group that nobody has looked at yet is Pending; an unknown word is Unknown."""
+    try:
+        return PodGroupPhase(group.status.phase or PodGroupPhase.PENDING)
+    except ValueError:
+        return PodGroupPhase.UNKNOWN
+
+
+class GroupTally(Collector):
+    """The counts, and Volcano's metrics of them. A queue without groups has none: series end with their queue."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, Counter[PodGroupPhase]] = {}
+
+    def follow(self, delta: Delta[PodGroup]) -> None:
+        """Subscribe this to the store of PodGroups."""
+        if delta.new is not None:
+            self._counts.setdefault(group_queue(delta.new), Counter())[phase_of(delta.new)] += 1
+        if delta.old is not None:
+            name = group_queue(delta.old)
+            counts = self._counts[name]
+            counts[phase_of(delta.old)] -= 1
+            if not any(counts.values()):
+                del self._counts[name]
+
+    def counts(self, queue: str) -> Counter[PodGroupPhase]:
+        return self._counts.get(queue, Counter())
+
+    def groups(self, queue: str) -> int:
+        """All of them, finished ones included: a queue is closed for good when its last PodGroup is gone."""
+        return sum(self.counts(queue).values())
+
+    def collect(self) -> Iterator[Metric]:
+        """Called from a thread: it works on a copy."""
+        snapshot = list(self._counts.items())
+        for phase in PHASES:
+            word = phase.lower()
+            family = GaugeMetricFamily(
+                f"volcano_queue_pod_group_{word}_count",
+                f"PodGroups of a queue that are {phase}.",
+                labels=("queue_name",),
+            )
+            for queue, counts in snapshot:
+                family.add_metric([queue], counts[phase])
+            yield family

@@ -1,0 +1,65 @@
+"""Finished jobs go when their `ttlSecondsAfterFinished` is over."""
+
+import datetime
+
+import structlog
+
+from baton.controllers.controller import Surroundings, Wake
+from baton.kube.errors import ConflictError, NotFoundError
+from baton.kube.informers import Scope
+from baton.kube.store import Delta, Key, Store
+from baton.model import times
+from baton.model.names import FINAL_PHASES
+from baton.model.volcano import JOBS, Job
+
+_LOG = structlog.get_logger("baton.jobs")
+
+_LONGEST_LOOK_S = 300.0
+"""The clock may be set while we wait."""
+
+
+def left_s(job: Job, now: datetime.datetime) -> float | None:
+    """How long the job is still kept, zero or less when its time is over; None while nothing says that it ever is."""
+    ttl_s = job.spec.ttl_seconds_after_finished
+    if ttl_s is None or job.status.state.phase not in FINAL_PHASES or job.metadata.deletion_timestamp:
+        return None
+    ended_s = times.seconds(job.status.state.last_transition_time or "")
+    return None if ended_s is None else ended_s + ttl_s - now.timestamp()
+
+
+class TtlController:
+    """Keys are those of Jobs."""
+
+    name = "ttl"
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._client = surroundings.client
+        self._now = surroundings.now
+        self._jobs: Store[Job]
+
+    def watch(self, scope: Scope, wake: Wake) -> None:
+        self._jobs = scope.store(JOBS)
+
+        def job_changed(delta: Delta[Job]) -> None:
+            if delta.new is not None and left_s(delta.new, self._now()) is not None:
+                wake(delta.key)
+
+        self._jobs.subscribe(job_changed)
+
+    async def sync(self, key: Key) -> float | None:
+        job = self._jobs.get(key)
+        left = left_s(job, self._now()) if job is not None else None
+        if job is None or left is None:
+            return None
+        if left > 0:
+            return min(left, _LONGEST_LOOK_S)
+        metadata = job.metadata
+        # The version too: a job whose time to live was raised since we read it is not deleted.
+        known = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
+        options = {"preconditions": known, "propagationPolicy": "Foreground"}
+        try:
+            await self._client.delete(JOBS, metadata.name, metadata.namespace, options=options)
+        except (NotFoundError, ConflictError):
+            return None  # gone, or changed: then we shall hear of it
+        _LOG.info("finished job deleted", job=key, ttl_s=job.spec.ttl_seconds_after_finished)
+        return None

@@ -1,0 +1,319 @@
+"""Making room for one task: which node, which victims, and no victim more than needed.
+
+A node is a candidate when only things that evictions can change stand against it. On a candidate, allowed victims go
+one by one, the least important first, until the task fits; then each is spared again if the task fits without it. Of
+the candidates that work, the one with the least important and fewest victims is taken. For a gang, victims are spared
+once more when all of its members have their places.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from baton.engine.objects import GroupPhase
+from baton.engine.search.domains import DONE, Rank
+from baton.engine.search.room import fits_empty
+from baton.engine.session.session import EVICTABLE, Placement, Session
+from baton.engine.state.columns import BOTH, FUTURE
+from baton.engine.state.jobs import Job, Task
+from baton.engine.state.statement import Statement
+from baton.engine.verdicts import Cause
+
+CANDIDATES = 16
+"""Nodes that are tried out; more would find fewer victims now and then, at a price in every cycle."""
+
+_SPARING_LIMIT = 256
+"""Members times victims of a gang for which sparing is tried; beyond, it would cost more than it saves."""
+
+Allowed = Callable[[Task, Sequence[Task]], list[Task]]
+
+
+class Candidate(NamedTuple):
+    """One way to make room. Sorts by what it costs."""
+
+    top_priority: int
+    number: int
+    sum_priority: int
+    row: int
+    victims: tuple[Task, ...]
+
+
+class Failures:
+    """Which kinds of job an action has tried to make room for in vain.
+
+    Equal jobs meet the same victims, so while nothing else is decided one failure speaks for all of them. Equal is what
+    plugins may look at when they judge victims: spec and labels of the tasks, queue, priorities, what the job holds.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._kinds: set[tuple[object, ...]] = set()
+        self._as_of = session.commitments()
+
+    def knows(self, job: Job) -> bool:
+        if self._as_of != self._session.commitments():
+            self._kinds.clear()
+            self._as_of = self._session.commitments()
+        kind = self._kind(job)
+        return kind is not None and kind in self._kinds
+
+    def add(self, job: Job) -> None:
+        kind = self._kind(job)
+        if kind is not None and self._as_of == self._session.commitments():
+            self._kinds.add(kind)
+
+    def _kind(self, job: Job) -> tuple[object, ...] | None:
+        tasks = job.uniform_tasks()
+        if tasks is None or job.group.min_role_members or (job.group.close and job.ready):
+            return None
+        return (
+            self._session.signature_key(tasks[0]),
+            job.group.queue,
+            job.group.namespace,
+            job.priority,
+            tuple(sorted((task.priority, task.pod.can_preempt) for task in tasks)),
+            job.min_member - job.ready,
+            job.allocated.tobytes(),
+            job.group.closeness,
+            job.group.parts,
+        )
+
+
+def starving_jobs(session: Session) -> list[Job]:
+    """Jobs that may ask others to go, in order; one that is held back behind another may not even take what is free."""
+    starving = [
+        job
+        for job in session.state.active.values()
+        if job.queue is not None
+        and session.blocked.get(job.key, (None, None))[0] is not Cause.HELD_BACK
+        and job.phase is not GroupPhase.PENDING
+        and job.pending
+        and session.job_valid(job) is None
+        and session.job_starving(job)
+    ]
+    return sorted(starving, key=session.job_key)
+
+
+def evicting_tasks(session: Session, job: Job) -> list[Task]:
+    """The job's waiting tasks that may evict others, in order."""
+    tasks = [task for task in job.pending.values() if not task.needs.best_effort and task.pod.can_preempt]
+    return sorted(tasks, key=session.task_key)
+
+
+def place_starving(session: Session, job: Job, statement: Statement, place: Callable[[Task], bool]) -> None:
+    """Place the job's tasks until it starves no more, or one of them finds no place."""
+
+    def fed(_tasks: Sequence[Task]) -> bool:
+        return not session.job_starving(job)
+
+    if not fed(()):
+        waiting = evicting_tasks(session, job)[::-1]
+        session.domains.fill(job, waiting, statement, place, fed, all_or_nothing=True, evicting=True)
+
+
+def make_way_for(session: Session, job: Job, statement: Statement, place: Callable[[Task], bool]) -> None:
+    """Place the job's tasks with `place`, which may evict; all in one hyper node, where that is the rule."""
+
+    def attempt() -> Rank | None:
+        place_starving(session, job, statement, place)
+        if not session.job_pipelined(job):
+            return None
+        gone = [victim.priority for victim, _, _ in statement.evicted]
+        return (1, max(gone), len(gone)) if gone else DONE
+
+    session.domains.attempt(job, statement, attempt, evicting=True)
+
+
+def keep_or_discard(session: Session, job: Job, statement: Statement) -> bool:
+    """Nothing is evicted unless the job's whole gang then has its places; true when it has."""
+    kept = session.job_pipelined(job) and bool(statement.evicted or statement.pipelined or statement.allocated)
+    if kept:
+        statement.commit()
+        session.blocked[job.key] = (Cause.PIPELINED, None)
+    else:
+        statement.discard()
+    session.nominees.hold()
+    return kept
+
+
+def spare_needless(session: Session, job: Job, statement: Statement, permitted: Callable[[Task], bool]) -> Statement:
+    """The attempt without the victims that its gang does not need.
+
+    Members get their room one after the other, so what went for one may be needless by what went for the next. Each
+    victim is spared if the members, placed anew all together, have their places without it; the most important first.
+    """
+    kept = _Attempt.of(statement)
+    size = len(kept.places) * len(kept.victims)
+    if len(kept.places) < 2 or len(kept.victims) < 2 or size > _SPARING_LIMIT or not session.job_pipelined(job):
+        return statement
+    tasks = sorted((task for task, _, _ in kept.places), key=session.task_key)
+    changed = True
+    while changed:
+        changed = False
+        for victim in sorted(kept.victims, key=lambda item: _importance(item[0]), reverse=True):
+            statement.discard()
+            fewer = [item for item in kept.victims if item[0] is not victim[0]]
+            statement = _placed_anew(session, tasks, fewer, permitted)
+            if len(statement.allocated) + len(statement.pipelined) == len(tasks) and session.job_pipelined(job):
+                kept, changed = _Attempt.of(statement), True
+            else:
+                statement.discard()
+                statement = kept.again(session)
+    return statement
+
+
+class _Attempt(NamedTuple):
+    """What an attempt decided, so that it can be made once more."""
+
+    places: list[tuple[Task, int, bool]]
+    victims: list[tuple[Task, str, Task | None]]
+
+    @classmethod
+    def of(cls, statement: Statement) -> "_Attempt":
+        now = [(task, row, False) for task, row, _ in statement.allocated]
+        return cls([*now, *((task, row, True) for task, row in statement.pipelined)], list(statement.evicted))
+
+    def again(self, session: Session) -> Statement:
+        statement = session.statement()
+        for victim, reason, for_task in self.victims:
+            statement.evict(victim, reason, for_task)
+        for task, row, later in self.places:
+            with session.foreseen() if later else contextlib.nullcontext():
+                assignment = session.pick_cards(task, row, FUTURE if later else BOTH)
+            assert assignment is not None, f"{task} fitted on row {row} a moment ago"
+            statement.place(task, Placement(row, assignment, later))
+        return statement
+
+
+def _placed_anew(
+    session: Session,
+    tasks: Sequence[Task],
+    victims: Sequence[tuple[Task, str, Task | None]],
+    permitted: Callable[[Task], bool],
+) -> Statement:
+    """As many of the tasks as find a place when these victims have left."""
+    statement = session.statement()
+    for victim, reason, for_task in victims:
+        statement.evict(victim, reason, for_task)
+    for task in tasks:
+        placement = session.find(task) if permitted(task) else None
+        if placement is None:
+            break
+        statement.place(task, placement)
+    return statement
+
+
+class RoomMaker:
+    """For tasks of one job and one action. `by_row` is who might go, `eligible` who may by the action's rule."""
+
+    def __init__(
+        self,
+        session: Session,
+        by_row: Mapping[int, Sequence[Task]],
+        eligible: Callable[[Task], bool],
+        allowed: Allowed,
+        reason: str,
+    ) -> None:
+        self._session = session
+        self._allowed = allowed
+        self._reason = reason
+        self._eligible = eligible
+        self._by_row = by_row
+        self.permitted: Callable[[Task], bool] = lambda _task: True
+        """Whether the task may be placed, asked when its victims have left: what they used is its queue's to use."""
+
+    def make_room(self, task: Task, statement: Statement) -> bool:
+        """Place the task, evicting where needed; false leaves everything as it was."""
+        placement = self._session.find(task) if self.permitted(task) else None
+        if placement is not None:
+            statement.place(task, placement)
+            return True
+        best = next((found for rows in self._rows(task) if (found := self._cheapest(task, rows, statement))), None)
+        if best is None:
+            return False
+        for victim in best.victims:
+            statement.evict(victim, self._reason, task)
+        with self._session.foreseen():
+            assignment = self._session.pick_cards(task, best.row, FUTURE)
+        assert assignment is not None, f"{task} fitted on row {best.row} a moment ago"
+        statement.place(task, Placement(best.row, assignment, later=True))
+        return True
+
+    def _cheapest(self, task: Task, rows: Sequence[int], statement: Statement) -> Candidate | None:
+        found: list[Candidate] = []
+        for row in rows:
+            candidate = self._try(task, row, statement)
+            if candidate is not None:
+                found.append(candidate)
+                if len(found) >= CANDIDATES or candidate.number <= 1:
+                    break
+        return min(found, default=None)
+
+    def _rows(self, task: Task) -> Iterator[list[int]]:
+        """Candidate rows, those with the least important tasks first; a second list for when the first has none."""
+        view = self._session.state.table.view()
+        possible = fits_empty(task, view) & view.column(view.table.present)
+        for check in self._session.checks(task, view):
+            if not check.resolvable:
+                possible &= check.ok
+        # One question about everybody is cheaper than one per row, and most tasks may evict nobody at all. A queue or a
+        # gang that can spare one task names one; where that one does not help, another on another row may.
+        on_row = {row: others for row in self._by_row if possible[row] and (others := self._on(row))}
+        anybody = self._allowed(task, [other for others in on_row.values() for other in others])
+        named = {other.row for other in anybody}
+        for rows in (named, on_row.keys() - named) if named else ():
+            least = {row: min(map(_importance, on_row[row])) for row in rows}
+            yield sorted(rows, key=lambda row: (least[row], row))
+
+    def _on(self, row: int) -> list[Task]:
+        """Who is still there to be evicted."""
+        return [other for other in self._by_row[row] if other.status in EVICTABLE and self._eligible(other)]
+
+    def _try(self, task: Task, row: int, statement: Statement) -> Candidate | None:
+        victims = self._allowed(task, sorted(self._on(row), key=_importance))
+        if not victims:
+            return None
+        mark = statement.checkpoint()
+        gone: list[Task] = []
+        try:
+            for victim in sorted(victims, key=_importance):
+                statement.evict(victim, self._reason, task)
+                gone.append(victim)
+                if self._fits(task, row):
+                    break
+            else:
+                return None
+            for victim in reversed(gone[:-1]):
+                statement.spare(victim)
+                if self._fits(task, row):
+                    gone = [other for other in gone if other is not victim]
+                else:
+                    statement.evict(victim, self._reason, task)
+        finally:
+            statement.rollback(mark)
+        return Candidate(
+            max(victim.priority for victim in gone),
+            len(gone),
+            sum(victim.priority for victim in gone),
+            row,
+            tuple(gone),
+        )
+
+    def _fits(self, task: Task, row: int) -> bool:
+        """Room, cards and every predicate, as if the victims had left."""
+        session = self._session
+        if not self.permitted(task) or not session.state.room_for(task, row):
+            return False
+        with session.foreseen():
+            if session.pick_cards(task, row, FUTURE) is None:
+                return False
+            view = session.state.table.view(np.array([row], dtype=np.intp))
+            return all(bool(check.ok[0]) for check in session.checks(task, view))
+
+
+def _importance(task: Task) -> tuple[int, int, float, str]:
+    """Least important first: low priority, then the youngest."""
+    job_priority = task.job.priority if task.job is not None else 0
+    return (job_priority, task.priority, -task.pod.created_s, task.key)

@@ -1,0 +1,1 @@
+"""One cycle of decisions: the plugins and their votes over the live state."""

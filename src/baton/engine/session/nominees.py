@@ -1,0 +1,117 @@
+"""Room that victims leave is kept for those they left for.
+
+A pod that an earlier plan nominated for a node waits there for the victims to go. Between their end and its turn,
+another job could take the room: one that goes first by fair share, or one that asks for less. So nominated pods hold
+their room against jobs of no higher priority, as they do in kube-scheduler, and against all jobs of other queues: what
+a queue has reclaimed, the more important of those that had to go would take back. They hold their part of the queue's
+share with it: on another node, the victims would use that up. When their own job is tried, they
+step aside for it. A nomination has one chance: if nobody is left to wait for on the node and the pod neither starts nor
+is nominated again in that cycle, the nomination is over, so that a pod that cannot start for other reasons blocks no
+node.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from baton.engine.cards.choice import Assignment
+from baton.engine.state.columns import FUTURE
+from baton.engine.state.jobs import Job, QueueShare, Status, Task
+from baton.engine.state.resources import Vector
+from baton.model.ids import PodKey, QueueName
+
+if TYPE_CHECKING:
+    from baton.engine.session.session import Session
+
+
+class Nominees:
+    """Nominated tasks that still wait, with what they hold."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        waiting = [
+            task for job in session.state.active.values() for task in job.pending.values() if task.nominated is not None
+        ]
+        self._waiting = sorted(waiting, key=lambda task: (-_priority(task), task.key))
+        self.held: dict[PodKey, tuple[Task, int]] = {}
+        self._charges: dict[QueueName, tuple[QueueShare, Vector]] = {}
+        """What those who hold room are going to take of each queue, by its name."""
+        self._in_use = False
+
+    def hold(self, *, in_use: bool = True) -> None:
+        """Everybody who still waits takes the room on the nominated node, if it is there; `in_use` in earnest."""
+        self._in_use |= in_use
+        if not self._waiting:
+            return
+        table = self._session.state.table
+        for task in self._waiting:
+            row = table.row_of.get(task.nominated) if task.nominated is not None else None
+            if row is None or task.key in self.held or task.status is not Status.PENDING:
+                continue
+            assignment = self._room(task, row)
+            if assignment is not None:
+                self._session.state.ledger.promise(_ghost(task), row, assignment)
+                self._book(task, row, 1)
+                self.held[task.key] = (task, row)
+
+    @contextlib.contextmanager
+    def charged(self) -> Iterator[None]:
+        """As if the queues of those who hold room were charged for it."""
+        for line, charge in self._charges.values():
+            line.allocated += charge
+        try:
+            yield
+        finally:
+            for line, charge in self._charges.values():
+                line.allocated -= charge
+
+    def make_way(self, job: Job) -> None:
+        """Before the job is tried: its own nominated tasks and less important ones give their room back."""
+        for task, _ in list(self.held.values()) if self.held else ():
+            if task.job is job or (_queue(task) is job.queue and _priority(task) < job.priority):
+                self._release(task)
+
+    def close(self) -> None:
+        """Give everything back; nominations that had their chance are over. A session of questions gives none."""
+        table = self._session.state.table
+        for task, _ in list(self.held.values()):
+            self._release(task)
+        for task in self._waiting if self._in_use else ():
+            if task.status is not Status.PENDING:
+                continue
+            row = table.row_of.get(task.nominated) if task.nominated is not None else None
+            leaving = row is not None and any(other.status is Status.RELEASING for other in table.tasks[row].values())
+            if not leaving:
+                task.nominated = None
+
+    def _room(self, task: Task, row: int) -> Assignment | None:
+        session = self._session
+        return session.pick_cards(task, row, FUTURE) if session.state.room_for(task, row) else None
+
+    def _release(self, task: Task) -> None:
+        _, row = self.held.pop(task.key)
+        self._session.state.ledger.release(_ghost(task))
+        self._book(task, row, -1)
+
+    def _book(self, task: Task, row: int, sign: int) -> None:
+        table = self._session.state.table
+        table.used[FUTURE, :, row] += sign * task.needs.request
+        self._session.state.attachments.count(task.needs.spec.attachments, row, slice(FUTURE, FUTURE + 1), sign)
+        table.unsettled[row] += sign
+        table.touch(row)
+        for line in task.job.lineage() if task.job is not None else ():
+            if line.name not in self._charges:
+                self._charges[line.name] = (line, self._session.state.resources.zeros())
+            self._charges[line.name][1][:] += sign * task.needs.charge
+
+
+def _priority(task: Task) -> int:
+    return task.job.priority if task.job is not None else task.priority
+
+
+def _queue(task: Task) -> QueueShare | None:
+    return task.job.queue if task.job is not None else None
+
+
+def _ghost(task: Task) -> PodKey:
+    return PodKey(f"nominated:{task.key}")

@@ -1,0 +1,39 @@
+"""The phase of a PodGroup, by Volcano's rule.
+
+Some of the gang runs and others are lost or cannot be scheduled: Unknown. At least the minimum placed: Completed when
+all are done, else Running. A job that ran and has no pod left is Pending, to be admitted anew; any other that was
+admitted is Inqueue. A pod that is only held back, by a gate or after a failed bind, is not lost.
+"""
+
+from baton.engine.objects import GroupPhase
+from baton.engine.session.session import Session
+from baton.engine.state.jobs import FINISHED, STARTED, Job, Status
+from baton.engine.verdicts import Cause
+
+UNSCHEDULABLE = (Cause.NODES, Cause.QUEUE_SHARE)
+
+
+def update_phases(session: Session) -> None:
+    """For the jobs that the cycle touched or that wait; of those that had no turn yet nothing is known."""
+    keys = session.touched if session.turns.cut else {*session.state.active, *session.touched}
+    for key in sorted(keys):
+        job = session.state.jobs.get(key)
+        if job is not None and not job.implicit:
+            cause = session.blocked.get(key, (None, None))[0]
+            session.set_phase(job, phase_of(job, unschedulable=cause in UNSCHEDULABLE))
+
+
+def phase_of(job: Job, *, unschedulable: bool = False) -> GroupPhase:
+    if not job.tasks and not job.min_member:
+        return job.phase
+    in_pieces = job.counts[Status.RUNNING] and not job.is_ready()
+    if in_pieces and (unschedulable or job.phase is GroupPhase.UNKNOWN or job.has_lost_pods()):
+        return GroupPhase.UNKNOWN
+    finished = sum(job.counts[status] for status in FINISHED)
+    if job.tasks and finished == len(job.tasks) and job.ready + job.counts[Status.FAILED] >= job.min_member:
+        return GroupPhase.COMPLETED
+    if job.tasks and job.ready >= job.min_member:
+        return GroupPhase.RUNNING
+    if job.phase is GroupPhase.PENDING or (job.phase in STARTED and not any(job.remaining())):
+        return GroupPhase.PENDING
+    return GroupPhase.INQUEUE

@@ -1,0 +1,75 @@
+"""A session's attempt: what was placed, promised and evicted so far, until it is committed or discarded.
+
+The state itself is changed as the attempt goes on, so that later questions see it; the journal of the state is the undo
+log. Discarding restores the state exactly, cards included.
+"""
+
+from typing import TYPE_CHECKING
+
+from baton.engine.cards.choice import Assignment
+from baton.engine.state.cluster import pod_status
+from baton.engine.state.jobs import Status, Task
+from baton.engine.state.moves import Checkpoint
+
+if TYPE_CHECKING:
+    from baton.engine.session.session import Placement, Session
+
+
+class Statement:
+    """Operations of one attempt. `checkpoint` and `rollback` bracket a part of it."""
+
+    __slots__ = ("_mark", "_session", "_state", "allocated", "evicted", "pipelined")
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._state = session.state
+        self._mark = self._state.checkpoint()
+        self.allocated: list[tuple[Task, int, Assignment]] = []
+        self.pipelined: list[tuple[Task, int]] = []
+        self.evicted: list[tuple[Task, str, Task | None]] = []
+
+    def place(self, task: Task, placement: "Placement") -> None:
+        """Allocate where there is room now, promise where there will be."""
+        row, assignment, later = placement
+        if later:
+            self._state.move(task, Status.PIPELINED, row, assignment)
+            self.pipelined.append((task, row))
+        else:
+            self._state.move(task, Status.ALLOCATED, row, assignment)
+            self._session.note_placed(task, row)
+            self.allocated.append((task, row, assignment))
+
+    def evict(self, victim: Task, reason: str, for_task: Task | None = None) -> None:
+        self._state.move(victim, Status.RELEASING, victim.row)
+        self._session.evicting[victim.key] = victim
+        self.evicted.append((victim, reason, for_task))
+
+    def spare(self, victim: Task) -> None:
+        """Take back one eviction of this statement."""
+        self.evicted = [item for item in self.evicted if item[0] is not victim]
+        self._session.evicting.pop(victim.key, None)
+        self._state.move(victim, pod_status(victim.pod), victim.row)
+
+    def checkpoint(self) -> tuple[Checkpoint, int, int, int]:
+        return self._state.checkpoint(), len(self.allocated), len(self.pipelined), len(self.evicted)
+
+    def rollback(self, mark: tuple[Checkpoint, int, int, int]) -> None:
+        checkpoint, allocated, pipelined, evicted = mark
+        self._state.rollback(checkpoint)
+        for victim, _, _ in self.evicted[evicted:]:
+            self._session.evicting.pop(victim.key, None)
+        del self.allocated[allocated:]
+        del self.pipelined[pipelined:]
+        del self.evicted[evicted:]
+
+    def discard(self) -> None:
+        self.rollback((self._mark, 0, 0, 0))
+
+    def commit(self) -> None:
+        """The attempt becomes part of the plan. Promises last until the session ends."""
+        self._session.accept(self)
+
+    def keep_promises(self) -> None:
+        """Nothing is bound, but what is promised and evicted stays reserved until the session ends."""
+        self._session.promised.extend(task for task, _ in self.pipelined)
+        self._session.unbound.extend(task for task, _, _ in self.allocated)

@@ -1,0 +1,1 @@
+"""What users add to Baton without changing it, and how it is found and loaded."""

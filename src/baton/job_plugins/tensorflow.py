@@ -1,0 +1,30 @@
+"""tensorflow: TF_CONFIG, the cluster by role and each pod's place in it."""
+
+import msgspec
+
+from baton.job_plugins.plugin import Plugin, add_env, containers, hosts_of
+from baton.job_plugins.pod_bodies import Body
+from baton.model.volcano import Job, TaskSpec
+
+_ROLES = ("ps", "worker", "chief", "evaluator")
+
+
+class Tensorflow(Plugin):
+    name = "tensorflow"
+    arguments = {
+        **{role: role for role in _ROLES},
+        "port": 2222,
+    }
+
+    def dress(self, job: Job, task: TaskSpec, index: int, pod: Body) -> None:
+        if job.spec.total == 1:
+            return  # one program by itself needs no cluster
+        roles = {self.text(role): role for role in _ROLES}
+        cluster = {
+            roles[other.name]: [f"{host}:{self.number('port')}" for host in hosts_of(job, other)]
+            for other in job.spec.tasks
+            if other.name in roles and other.replicas
+        }
+        ordered = {role: cluster[role] for role in _ROLES if role in cluster}
+        config = {"cluster": ordered, "task": {"type": roles.get(task.name, task.name), "index": index}}
+        add_env(containers(pod), {"name": "TF_CONFIG", "value": msgspec.json.encode(config).decode()})

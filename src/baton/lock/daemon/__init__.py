@@ -1,0 +1,1 @@
+"""The lock daemon: sockets, journal and metrics around the pure core."""

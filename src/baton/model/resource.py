@@ -1,0 +1,25 @@
+"""Kinds of objects: where they live in the Kubernetes API and which type they become here."""
+
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Resource(NamedTuple, Generic[T]):
+    """A kind of object: where it lives in the API and what it becomes here."""
+
+    group: str
+    version: str
+    plural: str
+    kind: type[T]
+    namespaced: bool = True
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """The URL path of the collection, or of one object, or of its subresource."""
+        parts = ["/api", self.version] if not self.group else ["/apis", self.group, self.version]
+        if self.namespaced and namespace:
+            parts += ["namespaces", namespace]
+        parts += [part for part in (self.plural, name, subresource) if part]
+        return "/".join(parts)

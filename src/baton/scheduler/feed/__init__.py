@@ -1,0 +1,1 @@
+"""From watches to the engine: informers, and the events that their changes mean."""

@@ -1,0 +1,106 @@
+"""The node lock of Volcano's vGPU protocol, for clusters whose device plugin cannot tell two pods apart.
+
+While it is enabled (`deviceshare.NodeLockEnable`), one vGPU pod at a time is bound to a node; the next one waits until
+the device plugin has allocated the first and taken the lock away. The lock is an annotation of the Node with the time;
+beside it stands whose it is: the scheduler, the pod's uid, and the pod, last, as in locks of schedulers that wrote no
+uid. It is always released: by the device plugin, by us when the bind fails or the pod ends, and by age, so that a dead
+scheduler's lock does not stay.
+"""
+
+import asyncio
+import datetime
+from collections.abc import Callable
+
+import structlog
+
+from baton.errors import BatonError
+from baton.kube.client import Client
+from baton.kube.errors import ConflictError, NotFoundError
+from baton.kube.store import Key, Store
+from baton.mapping.cards import ALLOCATING
+from baton.mapping.pods import seconds_of
+from baton.model import core
+from baton.model.card_annotations import BIND_PHASE, NODE_LOCK, NODE_LOCK_OWNER, lock_owner
+from baton.model.ids import NodeName, PodKey
+
+_LOG = structlog.get_logger("baton.scheduler")
+
+EXPIRES_S = 300.0
+_LOOK_S = 0.5
+
+
+class NodeLocks:
+    """The locks that this scheduler takes."""
+
+    def __init__(
+        self,
+        client: Client,
+        nodes: Store[core.Node],
+        pods: Store[core.Pod],
+        identity: str,
+        now_s: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._nodes = nodes
+        self._pods = pods
+        self._identity = identity
+        self._now_s = now_s
+        self._order: dict[NodeName, asyncio.Lock] = {}
+        self.enabled = False
+        self.wait_limit_s = EXPIRES_S
+
+    async def acquire(self, node: NodeName, pod: PodKey, uid: str) -> None:
+        """Wait for the node's lock and take it for the pod."""
+        async with self._order.setdefault(node, asyncio.Lock()):
+            while not await self._try(node, pod, uid):  # noqa: ASYNC110  # the lock is in the API server
+                await asyncio.sleep(_LOOK_S)
+
+    async def release(self, node: NodeName, pod: PodKey, uid: str) -> None:
+        """Take the lock away if it is this pod's, however often others change the node meanwhile."""
+        while True:
+            try:
+                found = await self._client.get(core.NODES, node)
+                if found.metadata.annotations.get(NODE_LOCK_OWNER) == self._owner(pod, uid):
+                    await self._write(found, None, None)
+            except ConflictError:
+                continue
+            except NotFoundError:
+                pass
+            except BatonError as error:
+                _LOG.warning("the node's lock could not be released", node=node, pod=pod, reason=str(error))
+            return
+
+    async def _try(self, node: NodeName, pod: PodKey, uid: str) -> bool:
+        found = await self._client.get(core.NODES, node)
+        since = found.metadata.annotations.get(NODE_LOCK)
+        if since is not None and not self._stale(found, since, uid):
+            return False
+        now = datetime.datetime.fromtimestamp(self._now_s(), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        try:
+            await self._write(found, now, self._owner(pod, uid))
+        except ConflictError:
+            return False
+        return True
+
+    def _stale(self, node: core.Node, since: str, uid: str) -> bool:
+        """Too old, of a pod that has nothing left to allocate, or of the pod itself: its last scheduler left it."""
+        if self._now_s() - seconds_of(since) > EXPIRES_S:
+            return True
+        owner, name = lock_owner(node.metadata.annotations.get(NODE_LOCK_OWNER, ""))
+        if not name:
+            return False
+        pod = self._pods.get(Key(name))
+        if pod is None or pod.status.phase in ("Succeeded", "Failed") or owner not in ("", pod.metadata.uid):
+            return True
+        if owner == uid:
+            return True
+        return bool(pod.spec.node_name) and pod.metadata.annotations.get(BIND_PHASE) != ALLOCATING
+
+    async def _write(self, node: core.Node, since: str | None, owner: str | None) -> None:
+        """The version makes it a conflict when anybody else has changed the node meanwhile."""
+        annotations = {NODE_LOCK: since, NODE_LOCK_OWNER: owner}
+        metadata = {"resourceVersion": node.metadata.resource_version, "annotations": annotations}
+        await self._client.patch(core.NODES, node.metadata.name, {"metadata": metadata})
+
+    def _owner(self, pod: PodKey, uid: str) -> str:
+        return f"{self._identity} {uid} {pod}"

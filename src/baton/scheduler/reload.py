@@ -1,0 +1,174 @@
+"""The scheduler configuration while the scheduler runs: from a preset, a file or a ConfigMap, followed as it changes.
+
+A configuration that is wrong is refused as a whole, with all its mistakes in the log, an event and a metric; the one
+before it stays in force. Only at the start, when there is none before, the default takes its place.
+"""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from baton.engine.configuration import Configuration, ConfigurationError
+from baton.engine.presets import PRESETS, configured
+from baton.errors import BatonError, UsageError
+from baton.kube.client import Client
+from baton.kube.reflector import Reflector
+from baton.kube.store import Delta, Store
+from baton.model import core
+from baton.model.meta import ObjectReference
+from baton.scheduler.metrics import Metrics
+
+_LOG = structlog.get_logger("baton.scheduler")
+
+DEFAULT_PRESET = "simple"
+KEY = "volcano-scheduler.conf"
+_LOOK_S = 0.5
+
+Tell = Callable[[ObjectReference, str, str, bool], None]
+"""(about, reason, message, is a warning)."""
+
+
+class ConfigMapName:
+    """`namespace/name`, or `namespace/name:key` where the key is not the usual one."""
+
+    def __init__(self, text: str) -> None:
+        where, _, self.key = text.partition(":")
+        self.namespace, slash, self.name = where.partition("/")
+        if not (slash and self.namespace and self.name):
+            raise UsageError(f"--config-map is {text!r}, expected namespace/name or namespace/name:key")
+
+    def text_in(self, data: dict[str, str]) -> str | None:
+        """The named key; else the usual one; else the only key that ends in .conf."""
+        if self.key or KEY in data:
+            return data.get(self.key or KEY)
+        found = [text for key, text in data.items() if key.endswith(".conf")]
+        return found[0] if len(found) == 1 else None
+
+
+class LiveConfiguration:
+    """The configuration in force."""
+
+    def __init__(self, metrics: Metrics, *, preset: str = DEFAULT_PRESET, file: Path | None = None) -> None:
+        self._metrics = metrics
+        self._file = file
+        self._text: str | None = None
+        """The newest that was read; None while there is none."""
+        self._refused: tuple[ObjectReference, str] | None = None
+        self.where = str(file) if file is not None else f"preset {preset}"
+        self.problem = ""
+        """Why there is no newest text or it is not in force; empty when it is."""
+        self.changed: Callable[[Configuration], None] = lambda _configuration: None
+        self.tell: Tell = lambda _about, _reason, _message, _warning: None
+        self.current = configured(preset)
+        self.text = PRESETS[preset]
+        """Of the configuration in force."""
+        if file is not None:
+            self.text = self._text = _read(file)
+            self.current = configured(_as_text(self.text), where=str(file))
+        self._warn(self.current)
+
+    async def follow(self, client: Client, config_map: ConfigMapName | None) -> None:
+        """Until cancelled."""
+        if config_map is not None:
+            await self._follow_map(client, config_map)
+        elif self._file is not None:
+            await self._follow_file(self._file)
+
+    async def _follow_file(self, path: Path) -> None:
+        about = ObjectReference(kind="ConfigMap", namespace="default", name=path.name, api_version="v1")
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            try:
+                text = await asyncio.to_thread(_read, path)
+            except BatonError as error:
+                self._lost(about, str(error))
+                continue
+            self.take(text, about)
+
+    async def _follow_map(self, client: Client, name: ConfigMapName) -> None:
+        store: Store[core.ConfigMap] = Store()
+        self.where = f"ConfigMap {name.namespace}/{name.name}"
+
+        def about(uid: str = "") -> ObjectReference:
+            return ObjectReference(
+                kind="ConfigMap", namespace=name.namespace, name=name.name, uid=uid, api_version="v1"
+            )
+
+        def moved(delta: Delta[core.ConfigMap]) -> None:
+            found = delta.new
+            if found is None:
+                self._lost(about(), f"{self.where} was deleted")
+                return
+            text = name.text_in(found.data)
+            if text is None:
+                keys = ", ".join(found.data) or "none"
+                self._lost(about(found.metadata.uid), f"{self.where} has no key {name.key or KEY}; it has {keys}")
+            else:
+                self.take(text, about(found.metadata.uid))
+
+        store.subscribe(moved)
+        selector = f"metadata.name={name.name}"
+        reflector = Reflector(client, core.CONFIG_MAPS, store, namespace=name.namespace, field_selector=selector)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(reflector.run())
+            await reflector.synced.wait()
+            if not len(store):
+                self._lost(about(), f"{self.where} does not exist")
+
+    def take(self, text: str, about: ObjectReference) -> None:
+        """Put a text in force, or refuse it."""
+        if text == self._text:
+            return
+        self._text = text
+        try:
+            configuration = configured(_as_text(text), where=self.where)
+        except ConfigurationError as error:
+            self._refuse(about, str(error))
+            return
+        self.problem, self._refused = "", None
+        self.current, self.text = configuration, text
+        self._metrics.reloaded("accepted")
+        self._warn(configuration)
+        _LOG.info("configuration in force", where=self.where, actions=", ".join(configuration.actions))
+        self.tell(about, "ConfigurationReloaded", f"{self.where} is in force", False)
+        self.changed(configuration)
+
+    def say_again(self) -> None:
+        """What is wrong with the newest text: whoever begins to lead has not said it."""
+        if self._refused is not None:
+            about, message = self._refused
+            self.tell(about, "ConfigurationRefused", message, True)
+
+    def _lost(self, about: ObjectReference, problem: str) -> None:
+        """There is no text any more; the one before counts as new when it comes back."""
+        self._text = None
+        self._refuse(about, problem)
+
+    def _refuse(self, about: ObjectReference, problem: str) -> None:
+        if problem == self.problem:
+            return
+        self.problem = problem
+        self._metrics.reloaded("refused")
+        _LOG.error("configuration refused; the one before it stays in force", where=self.where, problem=problem)
+        self._refused = about, f"refused, the configuration before it stays in force: {problem}"
+        self.say_again()
+
+    @staticmethod
+    def _warn(configuration: Configuration) -> None:
+        for warning in configuration.warnings:
+            _LOG.warning("configuration", warning=warning)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"the scheduler configuration {path} cannot be read: {reason}") from None
+
+
+def _as_text(text: str) -> str:
+    """A file is never taken for the name of a preset."""
+    return text if "\n" in text else f"{text}\n"

@@ -1,0 +1,1 @@
+"""What the scheduler writes for users and controllers to read."""

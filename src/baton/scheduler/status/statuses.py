@@ -1,0 +1,356 @@
+"""What users and controllers read: status of PodGroups, conditions and nominations of pods, events.
+
+Written level-triggered: a key is marked, a worker compares what the engine says now with what the API server has, and
+writes only a difference. That a group is admitted goes out at once, because the job controller waits for it, and that
+it lost pods, because policies answer it; the rest is gathered for a moment, and in a burst of bindings, where each
+write would cost a pod its turn, for longer: a group that was admitted, got its pods bound and runs by then is written
+once. Messages that change their numbers every second are not rewritten while their cause stays, and a gang whose pods
+are still being made is not told that some are missing. A pod whose PodGroup is not there gets an event and no
+condition: no node that a cluster autoscaler could add would help it.
+"""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from baton.engine.engine import Engine
+from baton.engine.objects import GroupPhase
+from baton.engine.plan import Plan
+from baton.engine.session.phases import phase_of
+from baton.engine.state.jobs import Job, Status
+from baton.engine.verdicts import Cause, Verdict
+from baton.kube.client import STRATEGIC_PATCH, Client
+from baton.kube.errors import NotFoundError
+from baton.kube.queue import WorkQueue
+from baton.kube.recorder import Recorder
+from baton.kube.store import Delta, Key
+from baton.model import core, volcano
+from baton.model.ids import GroupKey, NodeName, PodKey
+from baton.model.meta import ObjectReference
+from baton.scheduler.feed.feed import Feed
+from baton.scheduler.metrics import Metrics
+from baton.scheduler.settings import Settings
+
+_WORKERS = 8
+_GROUP_WORKERS = 32
+"""As many as bind pods: in a stream of jobs each one's admission is written before its pods are made, and a stage with
+fewer requests under way than the others is what all wait for."""
+_BURST_PAUSE_S = 30.0
+"""So long a burst of bindings keeps a group's counts and its way from admitted to running from being written."""
+_BURST_NEWS = 1
+"""And so many of them are written at each look after that, four looks in `status_pause_s`: a server that is filled by
+bindings would else bind fewer, one for each."""
+_NEWS = 32
+"""So many are written at each look outside a burst, when the ones before are on their way: what looks like its end may
+be a server that stands still for a moment, and thousands may have gathered."""
+_SETTLED_S = 1.0
+"""A gang that got no new pod for so long is told that it is not complete."""
+_GROUP_PAUSE_S = 5.0
+"""A pod is told that its PodGroup is not there when it has waited for so long."""
+_AT_ONCE = (GroupPhase.INQUEUE, GroupPhase.UNKNOWN, GroupPhase.PENDING)
+UNSCHEDULABLE, SCHEDULED = "Unschedulable", "Scheduled"
+READY_REASON = "tasks in gang are ready to be scheduled"
+
+
+class _Told(msgspec.Struct):
+    """What was last said about a pod or a group, and when."""
+
+    cause: str
+    message: str
+    at_s: float
+
+
+class Statuses:
+    """Writers of everything but bindings and evictions."""
+
+    def __init__(
+        self, client: Client, feed: Feed, engine: Engine, recorder: Recorder, settings: Settings, metrics: Metrics
+    ) -> None:
+        self._client = client
+        self._feed = feed
+        self._engine = engine
+        self._recorder = recorder
+        self._settings = settings
+        self._metrics = metrics
+        self._groups: WorkQueue[GroupKey] = WorkQueue()
+        self._pods: WorkQueue[PodKey] = WorkQueue()
+        self._verdicts: dict[GroupKey, Verdict] = {}
+        self._told_groups: dict[GroupKey, _Told] = {}
+        self._told_pods: dict[PodKey, _Told] = {}
+        self._nominated: dict[PodKey, NodeName] = {}
+        """Waiting pods whose status names a node, or will."""
+        self._incomplete: dict[GroupKey, tuple[int, float]] = {}
+        """Gangs that miss pods: how many they have, and since when it is so many."""
+        self._alone: dict[PodKey, tuple[float, bool]] = {}
+        """Pods without the PodGroup that they wait for: since when, and whether they have been told."""
+        self._moved: dict[GroupKey, float] = {}
+        """Groups to be written in a while, and since when they are, the earliest first."""
+        self._cycle = 0
+        self.in_burst: Callable[[], bool] = lambda: False
+        """Whether pods are being bound in great numbers."""
+        feed.groups_moved = self._group_moved
+        feed.pods.subscribe(self._pod_changed)
+
+    async def run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._groups.run(self._write_group, workers=_GROUP_WORKERS))
+                group.create_task(self._pods.run(self._write_pod, workers=_WORKERS))
+                group.create_task(self._moved_for_ever())
+        finally:
+            for queue in (self._groups, self._pods):
+                queue.close()
+
+    def take(self, plan: Plan, *, explained: bool) -> None:
+        """Look at a plan for all that others should know."""
+        self._cycle += 1
+        for change in plan.phases:
+            if change.phase in _AT_ONCE and not (change.phase is GroupPhase.INQUEUE and self._is_whole(change.group)):
+                self._groups.add(change.group)
+            else:
+                self._group_moved(change.group)
+        for nomination in plan.nominations:
+            if self._nominated.get(nomination.pod) != nomination.node:
+                self._nominated[nomination.pod] = nomination.node
+                self._pods.add(nomination.pod)
+        for binding in plan.bindings:
+            self._nominated.pop(binding.pod, None)
+            self._told_pods.pop(binding.pod, None)
+        for pod in [pod for pod in self._nominated if self._is_over(pod)]:
+            del self._nominated[pod]
+            self._pods.add(pod)
+        if explained:
+            self._take_verdicts(plan.verdicts)
+
+    def _is_over(self, pod: PodKey) -> bool:
+        """Whether its room is no longer kept; as long as the pod says that it is, cluster autoscalers add none."""
+        task = self._engine.state.tasks.get(pod)
+        return task is None or task.nominated is None
+
+    def _pod_changed(self, delta: Delta[core.Pod]) -> None:
+        """Another pod of the same name has been told nothing yet; a leader before us may have nominated this one."""
+        key, pod = PodKey(delta.key), delta.new
+        if pod is None:
+            self._told_pods.pop(key, None)
+            self._nominated.pop(key, None)
+            self._alone.pop(key, None)
+            return
+        at = pod.status.nominated_node_name
+        if at and delta.old is None and not pod.spec.node_name and self._feed.words.is_ours(pod):
+            self._nominated[key] = NodeName(at)
+
+    def _is_whole(self, key: GroupKey) -> bool:
+        """Whether the gang has its pods already, so that nobody waits for its admission to make them."""
+        job = self._engine.state.jobs.get(key)
+        return job is not None and len(job.tasks) >= job.min_member > 0
+
+    def verdict(self, key: GroupKey) -> Verdict | None:
+        """The last one, for a job that still waits."""
+        return self._verdicts.get(key)
+
+    def waiting(self) -> Mapping[GroupKey, Verdict]:
+        return self._verdicts
+
+    def _take_verdicts(self, verdicts: Iterable[Verdict]) -> None:
+        fresh = {verdict.group: verdict for verdict in verdicts}
+        for key in self._verdicts.keys() - fresh.keys():
+            if self._told_groups.pop(key, None) is not None:
+                self._groups.add(key)
+        self._verdicts = fresh
+        self._incomplete = {key: known for key, known in self._incomplete.items() if key in fresh}
+        now = time.monotonic()
+        for key, verdict in fresh.items():
+            self._metrics.unschedulable(verdict.cause.value)
+            if verdict.cause is Cause.PIPELINED:
+                continue
+            job = self._engine.state.jobs.get(key)
+            if job is None or (verdict.cause is Cause.NOT_VALID and not self._is_settled(job, now)):
+                continue
+            message = verdict.paragraph()
+            if not job.implicit and self._is_news(self._told_groups, key, verdict.cause, message, now):
+                self._groups.add(key)
+                self._tell_group(key, job, message)
+            for pod in job.pending:
+                if self._is_news(self._told_pods, pod, verdict.cause, message, now):
+                    self._pods.add(pod)
+
+    def _is_settled(self, job: Job, now: float) -> bool:
+        """Whether an incomplete gang has stopped growing."""
+        pods, since = self._incomplete.get(job.key, (-1, now))
+        if pods != len(job.tasks):
+            since = now
+        self._incomplete[job.key] = (len(job.tasks), since)
+        return now >= since + _SETTLED_S
+
+    def _is_news(self, told: dict[Any, _Told], key: Any, cause: Cause, message: str, now: float) -> bool:
+        known = told.get(key)
+        pause_s = self._settings.reason_pause_s
+        if (
+            known is not None
+            and known.cause == cause.value
+            and (known.message == message or now < known.at_s + pause_s)
+        ):
+            return False
+        told[key] = _Told(cause.value, message, now)
+        return True
+
+    def _tell_group(self, key: GroupKey, job: Job, message: str) -> None:
+        group = self._feed.groups.get(Key(key))
+        if group is not None:
+            about = ObjectReference(
+                kind=volcano.POD_GROUP_KIND,
+                namespace=group.metadata.namespace,
+                name=group.metadata.name,
+                uid=group.metadata.uid,
+                api_version=volcano.SCHEDULING,
+            )
+            self._recorder.record(about, UNSCHEDULABLE, _gang_text(job, message), warning=True)
+
+    def _group_moved(self, key: GroupKey) -> None:
+        self._moved.setdefault(key, time.monotonic())
+
+    async def _moved_for_ever(self) -> None:
+        pause_s = self._settings.status_pause_s
+        while True:
+            await asyncio.sleep(pause_s / 4)
+            self._tell_alone(time.monotonic())
+            burst = self.in_burst()
+            due = time.monotonic() - (_BURST_PAUSE_S if burst else pause_s)
+            number = _BURST_NEWS if burst else max(0, _NEWS - len(self._groups))
+            for key, since in list(itertools.islice(self._moved.items(), number)):
+                if since > due:
+                    break
+                del self._moved[key]
+                self._groups.add(key)
+
+    def _tell_alone(self, now: float) -> None:
+        """Nobody else says why a pod waits that the engine is not even asked about."""
+        waiting = self._feed.without_group
+        if not waiting and not self._alone:
+            return
+        self._alone = {key: self._alone.get(key, (now, False)) for key in waiting}
+        for key, (since, told) in self._alone.items():
+            pod = self._feed.pods.get(Key(key))
+            if told or now < since + _GROUP_PAUSE_S or pod is None or pod.spec.node_name or pod.spec.scheduling_gates:
+                continue
+            self._alone[key] = (since, True)
+            self._recorder.record(_about(pod), "FailedScheduling", self._feed.waits_for_group(pod), warning=True)
+
+    async def _write_group(self, key: GroupKey) -> None:
+        group = self._feed.groups.get(Key(key))
+        job = self._engine.state.jobs.get(key)
+        if group is None or job is None or job.implicit:
+            self._told_groups.pop(key, None)
+            return
+        status = group.status
+        phase = phase_of(job)
+        wanted: dict[str, Any] = {
+            "phase": phase.value,
+            "running": job.counts[Status.RUNNING],
+            "succeeded": job.counts[Status.SUCCEEDED],
+            "failed": job.counts[Status.FAILED],
+        }
+        change = {name: value for name, value in wanted.items() if getattr(status, name) != value}
+        conditions = self._conditions(key, job, phase, status.conditions)
+        if conditions is not None:
+            change["conditions"] = conditions
+        if not change:
+            return
+        try:
+            await self._client.patch(
+                volcano.POD_GROUPS,
+                group.metadata.name,
+                {"status": change},
+                group.metadata.namespace,
+                patient=phase not in _AT_ONCE,
+            )
+        except NotFoundError:
+            return
+
+    def _conditions(
+        self, key: GroupKey, job: Job, phase: GroupPhase, present: tuple[volcano.PodGroupCondition, ...]
+    ) -> list[volcano.PodGroupCondition] | None:
+        """The whole list when it changes, else None."""
+        told = self._told_groups.get(key)
+        if told is not None:
+            kind, reason, message = UNSCHEDULABLE, "NotEnoughResources", _gang_text(job, told.message)
+            if told.cause == Cause.NOT_VALID.value:
+                reason = "NotEnoughTasks"
+        elif phase in (GroupPhase.RUNNING, GroupPhase.COMPLETED):
+            kind, reason, message = SCHEDULED, READY_REASON, ""
+        else:
+            return None
+        known = next((item for item in present if item.type == kind), None)
+        newest = bool(present) and present[-1].type == kind
+        if known is not None and (known.reason, known.message) == (reason, message) and newest:
+            return None
+        made = volcano.PodGroupCondition(
+            type=kind,
+            status="True",
+            transition_id=str(self._cycle),
+            last_transition_time=now_text(),
+            reason=reason,
+            message=message,
+        )
+        return [*(item for item in present if item.type != kind), made]
+
+    async def _write_pod(self, key: PodKey) -> None:
+        pod = self._feed.pods.get(Key(key))
+        if pod is None or pod.spec.node_name:
+            self._told_pods.pop(key, None)
+            self._nominated.pop(key, None)
+            return
+        change: dict[str, Any] = {}
+        told = self._told_pods.get(key)
+        if told is not None:
+            known = next((item for item in pod.status.conditions if item.type == "PodScheduled"), None)
+            if known is None or (known.status, known.reason, known.message) != ("False", UNSCHEDULABLE, told.message):
+                condition = {
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "reason": UNSCHEDULABLE,
+                    "message": told.message,
+                }
+                if known is None or known.status != "False":
+                    condition["lastTransitionTime"] = now_text()
+                change["conditions"] = [condition]
+                self._recorder.record(_about(pod), "FailedScheduling", told.message, warning=True)
+        nominated = self._nominated.get(key, NodeName(""))
+        if pod.status.nominated_node_name != nominated:
+            change["nominatedNodeName"] = nominated or None
+        if not change:
+            return
+        try:
+            await self._client.patch(
+                core.PODS,
+                pod.metadata.name,
+                {"metadata": {"uid": pod.metadata.uid}, "status": change},
+                pod.metadata.namespace,
+                subresource="status",
+                content_type=STRATEGIC_PATCH,
+            )
+        except NotFoundError:
+            return
+
+
+def _gang_text(job: Job, message: str) -> str:
+    waiting = len(job.pending) + sum(1 for _ in job.gated())
+    if job.phase is GroupPhase.UNKNOWN:
+        waiting = max(waiting, job.min_member - job.ready_count())
+    return f"{waiting}/{len(job.tasks)} tasks in gang unschedulable: {message}"
+
+
+def _about(pod: core.Pod) -> ObjectReference:
+    metadata = pod.metadata
+    return ObjectReference(
+        kind="Pod", namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, api_version="v1"
+    )
+
+
+def now_text() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,1 @@
+"""Fill mode: pods arrive until a cluster is full and never leave."""

@@ -1,0 +1,1 @@
+"""Run mode: arrivals, durations and failures as discrete events around the engine."""

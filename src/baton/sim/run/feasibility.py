@@ -1,0 +1,56 @@
+"""Whether a job could ever run: would all of its tasks fit the cluster if nothing else were there?
+
+A job that could not is named in the result instead of waiting for ever.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from baton.engine.cards.fragmentation import WHOLE_CARD
+from baton.engine.objects import Node
+from baton.sim.run.translation import MIB, model_of
+from baton.sim.traces.workload import TraceJob
+
+_MOST_PODS = 1000
+
+
+class EmptyCluster:
+    """Counts of equal nodes, and what was found out about equal jobs."""
+
+    def __init__(self, nodes: Sequence[Node], *, slots_per_card: int) -> None:
+        self._slots = slots_per_card
+        self._kinds = Counter(
+            (
+                tuple(sorted(node.allocatable)),
+                len(node.cards),
+                model_of(node),
+                min((card.memory_mib for card in node.cards), default=0),
+            )
+            for node in nodes
+        )
+        self._known: dict[tuple[object, ...], int] = {}
+
+    def fits(self, job: TraceJob) -> bool:
+        """Whether every task of the job finds a place."""
+        shape = (job.shape, job.memory_mib, job.card_memory_mib)
+        if shape not in self._known:
+            self._known[shape] = self._tasks(job)
+        return self._known[shape] >= job.tasks
+
+    def _tasks(self, job: TraceJob) -> int:
+        total = 0
+        for (allocatable, cards, model, card_memory_mib), number in self._kinds.items():
+            if job.cards > cards or (job.models and model not in job.models):
+                continue
+            if job.cards and job.card_memory_mib > card_memory_mib:
+                continue
+            room = dict(allocatable)
+            limits = [room.get("pods", _MOST_PODS)]
+            if job.cpu_milli:
+                limits.append(room.get("cpu", 0) // job.cpu_milli)
+            if job.memory_mib:
+                limits.append(room.get("memory", 0) // (job.memory_mib * MIB))
+            if job.cards:
+                limits.append(cards * (self._slots if self._slots > 1 else WHOLE_CARD // job.milli) // job.cards)
+            total += number * min(limits)
+        return total

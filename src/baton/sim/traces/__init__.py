@@ -1,0 +1,1 @@
+"""Jobs and nodes to simulate: public traces, made-up ones, and recorded clusters."""

@@ -1,0 +1,72 @@
+"""Queues among queues: what may be changed or added around others that are in use."""
+
+import asyncio
+
+import pytest
+
+from baton.admission.endpoints import Policy, Webhooks
+from baton.admission.reviews import Request
+from tests.admission.cases import LARGE, SMALL, Case, Object, queue
+from tests.admission.test_refusals import KnownCluster, review
+
+
+def busy(made: Object, pods: int = 3) -> Object:
+    """A queue whose pods, or those of the queues below it, run."""
+    return {**made, "status": {"state": "Open", "allocated": {"pods": str(pods), "cpu": "3"}}}
+
+
+def path(name: str, hierarchy: str, weights: str) -> Object:
+    return queue(name, annotations={"volcano.sh/hierarchy": hierarchy, "volcano.sh/hierarchy-weights": weights})
+
+
+def test_a_parent_in_use_gets_another_child_beside_those_whose_pods_run() -> None:
+    """What a queue has allocated is that of the queues below it, too."""
+    given = (busy(queue("research")), busy(queue("vision", parent="research")))
+    assert review(Case("none", queue("speech", parent="research"), given)).findings.message() == ""
+    moved = queue("speech", parent="research")
+    assert review(Case("none", moved, (*given, queue("speech")), before=queue("speech"))).findings.message() == ""
+
+
+def test_queues_may_share_a_place_in_the_hierarchy() -> None:
+    given = (path("vision", "root/research", "1/2"),)
+    assert review(Case("none", path("speech", "root/research", "1/2"), given)).findings.message() == ""
+
+
+def test_a_change_of_the_hierarchy_alone_is_checked() -> None:
+    """The scheduler reads these annotations; that the spec stays as it was says nothing about them."""
+    before = path("vision", "root/research", "1/2")
+    after = path("vision", "root/research", "1/two")
+    assert review(Case("none", after, (before,), before=before)).findings.keys == ["queue-hierarchy-weight"]
+
+
+def test_a_queue_may_change_its_weight_where_its_place_would_not_be_given_to_a_new_one() -> None:
+    """Queues that were made before there was a limit of depth or of sums are not locked up by it."""
+    deep = [queue("d1", deserved=SMALL), *(queue(f"d{depth}", parent=f"d{depth - 1}") for depth in range(2, 8))]
+    heavier = queue("d7", parent="d6", weight=5)
+    assert review(Case("none", heavier, tuple(deep), before=deep[-1])).findings.message() == ""
+    given = (queue("shared", deserved=SMALL), queue("one", parent="shared", deserved=LARGE))
+    heavier = queue("one", parent="shared", deserved=LARGE, weight=5)
+    assert review(Case("none", heavier, given, before=given[1])).findings.message() == ""
+
+
+@pytest.mark.parametrize("kind", ["deserved", "guarantee"])
+def test_a_parent_may_not_promise_less_than_its_children_were_promised(kind: str) -> None:
+    def promised(amounts: Object) -> Object:
+        return {"deserved": amounts, **({"guarantee": {"resource": amounts}} if kind == "guarantee" else {})}
+
+    before = queue("shared", **promised({"cpu": "16"}))
+    given = (before, *(queue(name, parent="shared", **promised(SMALL)) for name in ("one", "two")))
+    fits = queue("shared", **promised(LARGE))
+    assert review(Case("none", fits, given, before=before)).findings.message() == ""
+    verdict = review(Case("none", queue("shared", **promised(SMALL)), given, before=before))
+    assert f"sum of children's {kind} (8) exceeds parent's {kind} limit (4) of cpu" in verdict.findings.message()
+
+
+@pytest.mark.parametrize("name", ["default", "root", "over"])
+def test_a_queue_that_is_needed_is_not_deleted_as_one_of_many_either(name: str) -> None:
+    """When all objects of a kind are deleted at once, the API server asks for each, but names it in the object only."""
+    given = (queue("default"), queue("root"), queue("over"), queue("under", parent="over"))
+    webhooks = Webhooks(KnownCluster(given), Policy())  # type: ignore[arg-type]  # stands in for a Cluster
+    request = Request(uid="u", operation="DELETE", name="", old_object=queue(name))
+    assert not asyncio.run(webhooks.validate_queue(request)).allowed
+    assert asyncio.run(webhooks.validate_queue(Request(uid="u", operation="DELETE", old_object=queue("under")))).allowed

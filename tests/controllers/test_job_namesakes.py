@@ -1,0 +1,154 @@
+"""A job finds a name taken: by an earlier job of its name, or by somebody else."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from baton.controllers.job import controller
+from baton.errors import BatonError
+from baton.job_plugins.plugin import Thing
+from baton.kube.store import Key
+from baton.model.core import CLAIMS, Pod
+from baton.model.volcano import VolumeSpec
+from tests.controllers.job_streams import Stream
+
+JOB = Key("n/j0")
+POD = Key("n/j0-main-0")
+
+
+def owner(uid: str, name: str = "j0") -> list[dict[str, Any]]:
+    return [{"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": name, "uid": uid, "controller": True}]
+
+
+def a_pod_of(owners: list[dict[str, Any]]) -> Pod:
+    metadata = {"name": "j0-main-0", "namespace": "n", "uid": "other", "resourceVersion": "7"}
+    return msgspec.convert({"metadata": {**metadata, "ownerReferences": owners}}, Pod)
+
+
+def a_thing_of(name: str, owners: list[dict[str, Any]]) -> Thing:
+    return msgspec.convert({"metadata": {"name": name, "namespace": "n", "ownerReferences": owners}}, Thing)
+
+
+async def until_admitted(stream: Stream) -> None:
+    stream.lend(pods="8")
+    await stream.settle()
+
+
+async def test_the_pod_of_an_earlier_job_is_waited_for_and_not_asked_about_again_and_again() -> None:
+    stream = Stream(1)
+    stream.server.stores["pods"].put(a_pod_of(owner("an earlier one")))
+    await until_admitted(stream)
+    assert await stream.controller.sync(JOB) is None
+    assert stream.server.requests["create pods"] == 0
+    stream.server.stores["pods"].remove(POD)
+    assert JOB in stream.woken
+    await stream.settle()
+    assert stream.server.requests["create pods"] == 1
+
+
+@pytest.mark.parametrize(
+    ("owners", "whose"), [([], "is not this job's"), (owner("u9", "j0-main"), "belongs to the Job j0-main")]
+)
+async def test_the_pod_of_somebody_else_is_told_to_the_user_and_tried_again_with_pauses(
+    owners: list[dict[str, Any]], whose: str
+) -> None:
+    stream = Stream(1)
+    stream.server.stores["pods"].put(a_pod_of(owners))
+    await until_admitted(stream)
+    assert [message for reason, message in stream.said if reason == "FailedCreate" and whose in message]
+    assert stream.server.requests["create pods"] == 0
+
+
+async def test_a_pod_that_the_watch_has_not_shown_yet_is_looked_for_soon() -> None:
+    stream = Stream(1)
+    stream.server.others["pods", "j0-main-0"] = a_pod_of([])
+    await until_admitted(stream)
+    again_s = await stream.controller.sync(JOB)
+    assert again_s == pytest.approx(controller.COALESCE_S)
+
+
+@pytest.mark.parametrize(
+    ("owners", "whose"),
+    [(owner("an earlier one"), "still belongs to an earlier job"), ([], "is not this job's")],
+)
+@pytest.mark.parametrize(
+    ("plural", "name"), [("services", "j0"), ("configmaps", "j0-svc"), ("networkpolicies", "j0"), ("secrets", "j0-ssh")]
+)
+async def test_what_plugins_need_is_not_taken_from_others(
+    plural: str, name: str, owners: list[dict[str, Any]], whose: str
+) -> None:
+    """That of an earlier job is collected soon, and the new one would be without; somebody else's would be changed,
+    and deleted with the job."""
+    stream = Stream(1)
+    stream.server.others[plural, name] = a_thing_of(name, owners)
+    stream.change(1, min_available=1, plugins={"svc": (), "ssh": ()})
+    with pytest.raises(BatonError, match=whose):
+        await until_admitted(stream)
+    assert [message for reason, message in stream.said if reason == "PluginError" and f'{plural} "{name}"' in message]
+    assert not len(stream.server.stores["pods"])
+    assert stream.server.requests[f"change {plural}"] == 0
+    del stream.server.others[plural, name]
+    stream.woken[JOB] = None
+    await stream.run_all()
+    stream.move_pods("Succeeded")
+    await stream.settle()
+    assert stream.phases() == {"Completed"}
+    assert stream.server.requests[f"delete {plural}"]
+
+
+@pytest.mark.parametrize("owners", [owner("a later one"), []])
+@pytest.mark.parametrize(
+    ("plural", "name"), [("services", "j0"), ("configmaps", "j0-svc"), ("networkpolicies", "j0"), ("secrets", "j0-ssh")]
+)
+async def test_what_others_made_by_the_names_of_a_running_job_is_neither_changed_nor_deleted_with_it(
+    plural: str, name: str, owners: list[dict[str, Any]]
+) -> None:
+    """Somebody deleted the job's own; it was recorded as made all the same."""
+    stream = Stream(1)
+    await stream.scale(1, min_available=1, plugins={"svc": (), "ssh": ()})
+    await stream.run_all()
+    theirs = stream.server.others[plural, name] = a_thing_of(name, owners)
+    if plural == "configmaps":
+        with pytest.raises(BatonError, match=f'{plural} "{name}"'):
+            await stream.scale(2, min_available=1)
+        stream.change(1, min_available=1)
+    stream.move_pods("Succeeded")
+    await stream.settle()
+    assert stream.phases() == {"Completed"}
+    assert stream.server.others == {(plural, name): theirs}
+    assert stream.server.requests[f"change {plural}"] == 0
+
+
+async def test_what_plugins_need_and_the_job_has_already_is_used() -> None:
+    """The program died after it was made, and before that was recorded."""
+    stream = Stream(1)
+    for plural, name in (("services", "j0"), ("configmaps", "j0-svc"), ("networkpolicies", "j0")):
+        stream.server.others[plural, name] = a_thing_of(name, owner("u0"))
+    stream.change(1, min_available=1, plugins={"svc": ()})
+    await stream.run_all()
+    assert stream.phases() == {"Running"}
+    assert stream.server.requests["change configmaps"] == 1
+
+
+async def test_the_claim_of_an_earlier_job_is_not_used_and_that_of_anybody_else_is() -> None:
+    volumes = [{"mountPath": "/data", "volumeClaimName": "data", "volumeClaim": {}}]
+    stream = Stream(1)
+    stream.server.others[CLAIMS.plural, "data"] = a_thing_of("data", owner("an earlier one"))
+    stream.change(1, min_available=1, volumes=msgspec.convert(volumes, tuple[VolumeSpec, ...]))
+    with pytest.raises(BatonError, match="still belongs to an earlier job"):
+        await until_admitted(stream)
+    stream.server.others[CLAIMS.plural, "data"] = a_thing_of("data", [])
+    stream.woken[JOB] = None
+    await stream.run_all()
+    assert stream.phases() == {"Running"}
+    assert stream.server.requests["create persistentvolumeclaims"] == 0
+
+
+async def test_the_hosts_of_a_job_are_changed_although_it_is_not_their_first_owner() -> None:
+    stream = Stream(1)
+    await stream.scale(1, min_available=1, plugins={"svc": ()})
+    await stream.run_all()
+    stream.server.others["configmaps", "j0-svc"] = a_thing_of("j0-svc", [*owner("somebody"), *owner("u0")])
+    await stream.scale(2, min_available=1)
+    assert stream.server.requests["change configmaps"] == 1

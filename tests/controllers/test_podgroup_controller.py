@@ -1,0 +1,45 @@
+"""What the owner of a plain pod hears when the pod's group is refused."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from baton.controllers.controller import Surroundings
+from baton.controllers.podgroup.controller import PodGroupController
+from baton.kube.errors import ForbiddenError, UnreachableError
+from baton.kube.store import Key
+from baton.model.core import Pod
+from baton.model.resource import Resource
+from tests.controllers.job_streams import CountingServer, Events
+
+POD = {
+    "metadata": {"name": "web", "namespace": "n", "uid": "u", "annotations": {"scheduling.volcano.sh/queue-name": "x"}},
+    "spec": {"schedulerName": "volcano"},
+}
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ForbiddenError(403, "Forbidden", "there is no queue x"), ["PodGroupError"]),
+        (UnreachableError("no answer"), []),
+    ],
+)
+async def test_a_group_that_is_refused_is_told_at_the_pod(
+    error: Exception, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, events = CountingServer(), Events()
+    client: Any = server
+    recorder: Any = events
+    controller = PodGroupController(Surroundings(client=client, recorder=recorder))
+    controller.watch(client, lambda _: None)
+    server.stores["pods"].put(msgspec.convert(POD, Pod))
+
+    async def refused(resource: Resource[Any], body: Any, namespace: str) -> Any:
+        raise error
+
+    monkeypatch.setattr(server, "create", refused)
+    with pytest.raises(type(error)):
+        await controller.sync(Key("n/podgroup-u"))
+    assert [reason for reason, message in events.said if "no queue x" in message] == told

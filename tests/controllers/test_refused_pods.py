@@ -1,0 +1,205 @@
+"""What the API server refuses: pods that it does not take are tried again ever more slowly, and the job says why."""
+
+import asyncio
+import re
+from typing import Any
+
+import msgspec
+import pytest
+
+from baton.controllers.job import controller, tracking
+from baton.kube.errors import ApiError, ForbiddenError, InvalidError
+from baton.kube.store import Key
+from baton.model.resource import Resource
+from tests.controllers.job_streams import Stream
+
+JOB = Key("n/j0")
+QUOTA = ForbiddenError(403, "Forbidden", 'pods "j0-main-0" is forbidden: exceeded quota: small')
+INVALID = InvalidError(422, "Invalid", 'Pod "j0-main-0" is invalid: spec.containers[0].image: Required value')
+DENIED = ApiError(400, "BadRequest", 'admission webhook "guard.example.com" denied the request: no')
+
+
+class Clock:
+    """A monotonic clock that somebody sets."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(tracking, "time", clock)
+    return clock
+
+
+def refuse(stream: Stream, error: ApiError, *, tasks: tuple[str, ...] = ("main",)) -> None:
+    """From now on no pod of these tasks is taken."""
+    create = stream.server.create
+
+    async def refusing(resource: Resource[Any], body: Any, namespace: str) -> Any:
+        if resource.plural == "pods" and body["metadata"]["annotations"]["volcano.sh/task-spec"] in tasks:
+            stream.server.requests["create pods"] += 1
+            raise error
+        return await create(resource, body, namespace)
+
+    stream.server.create = refusing  # type: ignore[method-assign]  # a server that refuses
+
+
+async def admitted(replicas: int, error: ApiError) -> Stream:
+    stream = Stream(1)
+    stream.change(replicas, min_available=1)
+    refuse(stream, error)
+    stream.lend(pods="99")
+    await stream.settle()
+    return stream
+
+
+def state(stream: Stream) -> Any:
+    (job,) = stream.server.stores["jobs"]
+    return job.status.state
+
+
+async def waits_s(stream: Stream, clock: Clock, times: int) -> list[float]:
+    """How long the job asks to be left alone, each time that it is looked at when that is over."""
+    waits = []
+    for _ in range(times):
+        await stream.settle()
+        wait_s = await stream.controller.sync(JOB)
+        assert wait_s is not None
+        waits.append(wait_s)
+        clock.now_s += wait_s
+        stream.woken[JOB] = None
+    return waits
+
+
+async def test_refused_pods_are_tried_again_ever_more_slowly_up_to_a_minute(clock: Clock) -> None:
+    stream = await admitted(1, QUOTA)
+    waits = await waits_s(stream, clock, 12)
+    assert waits == sorted(waits)
+    assert waits[-3:] == [60.0] * 3
+
+
+async def test_changes_of_other_pods_do_not_hurry_what_is_refused(clock: Clock) -> None:
+    """A thousand pods of which half are over the quota would else be tried anew whenever one of the others moves."""
+    stream = await admitted(5, QUOTA)
+    tried = stream.server.requests["create pods"]
+    for _ in range(20):
+        stream.woken[JOB] = None
+        await stream.settle()
+    assert stream.server.requests["create pods"] == tried == 5
+
+
+async def test_where_pods_were_refused_one_of_each_task_is_tried_first(clock: Clock) -> None:
+    stream = await admitted(5, QUOTA)
+    clock.now_s += 60.0
+    stream.woken[JOB] = None
+    await stream.settle()
+    assert stream.server.requests["create pods"] == 5 + 1
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (QUOTA, "pods are refused and tried again: .*exceeded quota: small"),
+        (DENIED, "pods are refused and tried again: .*denied the request: no"),
+        (INVALID, "pods can never be made from this template: .*image: Required value.*submit the job anew"),
+    ],
+)
+async def test_the_user_reads_why_in_one_event_and_in_the_status(clock: Clock, error: ApiError, words: str) -> None:
+    stream = await admitted(3, error)
+    clock.now_s += 10.0
+    stream.woken[JOB] = None
+    await stream.settle()
+    await later(stream)
+    told = [message for reason, message in stream.said if reason == "FailedCreate"]
+    assert len(set(told)) == 1
+    assert state(stream).phase == "Pending"
+    assert state(stream).reason == "FailedCreate"
+    assert re.search(words, state(stream).message)
+
+
+async def test_a_job_whose_pods_are_taken_in_the_end_says_nothing_more(clock: Clock) -> None:
+    stream = Stream(1)
+    create = stream.server.create
+    refuse(stream, QUOTA)
+    stream.lend(pods="99")
+    await stream.settle()
+    await later(stream)
+    assert state(stream).reason == "FailedCreate"
+    stream.server.create = create  # type: ignore[method-assign]  # it refuses no more
+    clock.now_s += 60.0
+    stream.woken[JOB] = None
+    await stream.settle()
+    stream.move_pods("Running")
+    await stream.settle()
+    assert (state(stream).phase, state(stream).reason, state(stream).message) == ("Running", "", "")
+
+
+async def test_a_task_that_cannot_be_made_does_not_keep_another_from_it(clock: Clock) -> None:
+    stream = Stream(1)
+    (job,) = stream.server.stores["jobs"]
+    other = msgspec.structs.replace(job.spec.tasks[0], name="other", replicas=3)
+    spec = msgspec.structs.replace(job.spec, tasks=(job.spec.tasks[0], other), min_available=1)
+    stream.server.stores["jobs"].put(stream.server.changed(job, spec=spec))
+    refuse(stream, INVALID)
+    stream.lend(pods="99")
+    await stream.settle()
+    assert len(stream.server.stores["pods"]) == 3
+
+
+async def test_a_job_that_is_changed_is_tried_at_once(clock: Clock) -> None:
+    stream = await admitted(2, QUOTA)
+    tried = stream.server.requests["create pods"]
+    await stream.scale(1, min_available=1)
+    assert stream.server.requests["create pods"] > tried
+
+
+async def later(stream: Stream) -> None:
+    """The time in which counts and words within a phase are gathered is over."""
+    for _ in range(3):
+        await asyncio.sleep(controller.COALESCE_S)
+        stream.woken[JOB] = None
+        await stream.settle()
+
+
+@pytest.mark.parametrize("plugins", [{}, {"svc": (), "ssh": (), "pytorch": ("--master=main",), "mpi": ()}])
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ({"spec": "x"}, "spec"),
+        ({"spec": {"containers": "abc"}}, "spec.containers"),
+        ({"spec": {"containers": [None]}}, r"spec.containers\[0\]"),
+        ({"spec": {"containers": [{"resources": "x"}]}}, r"containers\[0\].resources"),
+        ({"spec": {"containers": [{"resources": {"limits": "x"}}]}}, "resources.limits"),
+        ({"spec": {"containers": [{"resources": {"limits": {"cpu": []}}}]}}, "resources.limits"),
+        ({"spec": {"initContainers": "x"}}, "spec.initContainers"),
+        ({"spec": {"containers": [{"ports": ["x"]}]}}, r"ports\[0\]"),
+        ({"spec": {"containers": [{"env": "x"}]}}, "env"),
+        ({"spec": {"volumes": "x"}}, "spec.volumes"),
+        ({"metadata": "x"}, "metadata"),
+        ({"metadata": {"labels": ["a"]}}, "metadata.labels"),
+        ({"metadata": {"labels": {"a": 1}}}, "metadata.labels"),
+        ({"metadata": {"annotations": "x"}}, "metadata.annotations"),
+    ],
+)
+async def test_a_template_that_is_none_is_told_and_not_a_failure(
+    clock: Clock, template: dict[str, Any], words: str, plugins: dict[str, tuple[str, ...]]
+) -> None:
+    """Nobody looks into templates before the controller where there are no webhooks."""
+    stream = Stream(1)
+    (job,) = stream.server.stores["jobs"]
+    task = msgspec.structs.replace(job.spec.tasks[0], template=template)
+    spec = msgspec.structs.replace(job.spec, tasks=(task,), plugins=plugins)
+    stream.server.stores["jobs"].put(stream.server.changed(job, spec=spec))
+    stream.lend(pods="99")
+    await stream.settle()
+    assert (state(stream).phase, state(stream).reason) == ("Pending", "FailedCreate")
+    assert re.search(
+        f"pods can never be made from this template: the template of task main: .*{words}", state(stream).message
+    )
+    assert {reason for reason, _ in stream.said} == {"FailedCreate"}
+    assert stream.server.requests["create pods"] == 0

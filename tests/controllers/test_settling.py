@@ -1,0 +1,26 @@
+"""A controller whose kind cannot be listed must not keep the collector from the others, which are at work."""
+
+import asyncio
+import gc
+from typing import Any
+
+from baton.controllers import program
+
+
+class Unlistable:
+    """A post whose lists never come."""
+
+    def __init__(self) -> None:
+        self.scope = self
+
+    async def synced(self) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_the_collector_works_while_a_kind_is_waited_for() -> None:
+    posts: Any = [Unlistable()]
+    waiting = asyncio.create_task(program._settle(posts))
+    await asyncio.sleep(0)
+    assert gc.isenabled()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)

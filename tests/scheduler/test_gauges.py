@@ -1,0 +1,81 @@
+"""Queues, shares and waiting jobs as a scrape sees them: shares of cards count as everything else does."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from baton.engine.objects import GroupPhase
+from baton.scheduler.gauges import ClusterGauges
+from tests.engine.clusters import Cluster, job, node, queue, spec, vgpu
+
+MEMORY, CORES = "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"
+PROPORTION = """
+actions: "enqueue, allocate"
+tiers:
+- plugins: [{name: gang}, {name: predicates}, {name: proportion}]
+"""
+
+
+def scraped(cluster: Cluster) -> CollectorRegistry:
+    outcome = cluster.run()
+    scheduler: Any = SimpleNamespace(
+        engine=cluster.engine,
+        statuses=SimpleNamespace(waiting=lambda: outcome.verdicts),
+        binder=SimpleNamespace(on_the_way=0),
+        recorder=SimpleNamespace(dropped=0),
+        good_news=SimpleNamespace(dropped=0),
+    )
+    registry = CollectorRegistry()
+    registry.register(ClusterGauges(lambda: scheduler))
+    return registry
+
+
+def queue_of(registry: CollectorRegistry, what: str, name: str, resource: str = "") -> float | None:
+    labels = {"queue": name, **({"resource": resource} if resource else {})}
+    return registry.get_sample_value(f"baton_queue_{what}", labels)
+
+
+def test_shares_of_cards_are_used_deserved_and_requested() -> None:
+    """Two queues of weights 3 and 1 that both want all of a card; one of them has a fourth of it."""
+    share = spec(cpu=0, memory_gib=0, ask=[vgpu(memory_mib=4000, cores=25)])
+    cluster = Cluster(
+        nodes=[node("a", cards=1, also=((MEMORY, 16_000), (CORES, 100)))],
+        queues=[queue("big", weight=3), queue("small", weight=1, capability={MEMORY: 8000})],
+        jobs=[
+            job("first", queue="small", pods=4, on=["a"], what=share, phase=GroupPhase.RUNNING),
+            job("second", queue="big", pods=4, what=share),
+        ],
+        conf=PROPORTION,
+    )
+    registry = scraped(cluster)
+    assert queue_of(registry, "weight", "big") == 3
+    assert queue_of(registry, "allocated", "small", MEMORY) == 4000
+    assert queue_of(registry, "allocated", "small", CORES) == 25
+    assert queue_of(registry, "requested", "small", MEMORY) == 16_000
+    assert queue_of(registry, "capability", "small", MEMORY) == 8000
+    assert queue_of(registry, "deserved", "big", MEMORY) == 12_000
+    assert queue_of(registry, "deserved", "small", MEMORY) == 4000
+    assert queue_of(registry, "allocated", "big", MEMORY) == 12_000
+    assert queue_of(registry, "share", "big") == 1
+    assert registry.get_sample_value("baton_scheduler_waiting_jobs", {"cause": "queue-share"}) == 2
+
+
+def test_what_a_queue_says_that_it_deserves_counts_where_no_plugin_works_it_out() -> None:
+    conf = PROPORTION.replace("proportion", "capacity")
+    cluster = Cluster(
+        nodes=[node("a", cpu=8)],
+        queues=[queue("half", deserved={"cpu": 4000})],
+        jobs=[job("j", queue="half", what=spec(cpu=2))],
+        conf=conf,
+    )
+    registry = scraped(cluster)
+    assert queue_of(registry, "deserved", "half", "cpu") == 4
+    assert queue_of(registry, "share", "half") == 0.5
+
+
+def test_a_replica_that_waits_has_no_cluster() -> None:
+    registry = CollectorRegistry()
+    registry.register(ClusterGauges(lambda: None))
+    assert registry.get_sample_value("baton_scheduler_leading") == 0
+    assert registry.get_sample_value("baton_queue_weight", {"queue": "default"}) is None
