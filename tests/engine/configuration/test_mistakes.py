@@ -1,6 +1,6 @@
 """Every mistake of a scheduler configuration: the sentence names field, value and remedy, and is in the docs.
 
-The table in docs/operators/scheduler.md is the list: each of its lines is provoked here and must read as written there.
+The table in docs/operators/policies.md is the list: each of its lines is provoked here and must read as written there.
 """
 
 import inspect
@@ -13,7 +13,7 @@ from baton.engine import configuration
 from baton.engine.configuration import ConfigurationError
 from baton.engine.presets import configured
 
-PAGE = (Path(__file__).parents[3] / "docs" / "operators" / "scheduler.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "operators" / "policies.md").read_text()
 TIERS = "\ntiers: [{plugins: [{name: gang}]}]"
 ALLOCATE = "actions: allocate\n"
 
