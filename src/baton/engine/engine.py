@@ -27,6 +27,7 @@ from baton.engine.session.session import Session
 from baton.engine.session.signatures import SignatureCache
 from baton.engine.session.turns import OutOfTime, Turns
 from baton.engine.state.cluster import ClusterState
+from baton.engine.state.intake import Intake
 from baton.engine.state.jobs import Status
 from baton.engine.verdicts import Cause, Verdict
 from baton.errors import BatonError
@@ -48,6 +49,7 @@ class Engine:
     ) -> None:
         self._catalogue = catalogue
         self.state = ClusterState(memory_overcommit=memory_overcommit, share_overcommit=share_overcommit)
+        self._intake = Intake(self.state)
         self.framework = Framework(configuration, catalogue)
         self._ports = ports
         self._cache = SignatureCache(self.state)
@@ -60,7 +62,7 @@ class Engine:
         self._turns = Turns()
 
     def apply(self, events: Iterable[Event]) -> None:
-        self.state.apply(events)
+        self._intake.apply(events)
 
     def schedule(self, now_s: float, *, explain: bool = True, out_of_time: OutOfTime | None = None) -> Plan:
         """Run the configured actions once. Without `explain` the plan has no verdicts, which saves time.

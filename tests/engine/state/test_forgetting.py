@@ -4,7 +4,7 @@ import pytest
 
 from baton.engine.events import PodChanged, PodRemoved
 from baton.engine.objects import AffinityTerm, LabelSelector
-from baton.engine.state import moves as moves_module
+from baton.engine.state import cluster as cluster_module
 from baton.model.ids import PodKey
 from tests.engine.clusters import Cluster, node, pod, spec
 
@@ -12,7 +12,7 @@ HOST = "kubernetes.io/hostname"
 
 
 def test_specs_and_affinity_terms_of_removed_pods_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moves_module, "FORGET_FROM", 50)
+    monkeypatch.setattr(cluster_module, "FORGET_FROM", 50)
     cluster = Cluster(nodes=[node("a", pods=9999)])
     for number in range(300):
         own = LabelSelector((("job", f"j{number}"),))

@@ -11,8 +11,8 @@ import numpy as np
 from baton.engine.objects import GroupPhase, QueueState
 from baton.engine.session.plugin import overrides
 from baton.engine.session.session import Session
-from baton.engine.state.cluster import ROOT_QUEUE
 from baton.engine.state.jobs import QueueShare
+from baton.engine.state.queues import ROOT_QUEUE
 from baton.model.ids import QueueName
 from baton.model.quantities import Amounts
 

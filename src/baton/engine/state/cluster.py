@@ -1,401 +1,263 @@
-"""The cluster between cycles: events change it, a session decides on it, nothing ever copies it.
+"""The cluster between cycles: events and sessions change it, and it is never copied.
 
-This is what events do to the books that `moves` keeps. A plan that was handed out is *assumed*: its pods count as
-Binding until the cluster says otherwise, and an event that repeats what is assumed changes nothing.
+Every change of a task is one journalled move from one (status, node, cards) to another, and all sums, counts and caches
+follow. A session's attempt is undone by `rollback` to a `checkpoint`: node sums, job and queue sums, affinity counts,
+ports, volumes and cards are as they were.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any
-
-from baton.engine import events
-from baton.engine.cards.choice import NOTHING
-from baton.engine.objects import Budget, GroupPhase, Node, Pod, PodGroup, PodPhase, Queue, Quota
+from baton.engine.cards.choice import NOTHING, Assignment
+from baton.engine.cards.demands import Needs
+from baton.engine.cards.ledger import CardLedger
+from baton.engine.objects import Budget, GroupPhase, Pod, PodPhase, PodSpec, Quota
+from baton.engine.state.affinity import PlacedPods
 from baton.engine.state.columns import FUTURE
 from baton.engine.state.hypernodes import Forest
-from baton.engine.state.jobs import FINISHED, HELD, ON_NODE, READY, VALID, Job, QueueShare, Status, Task
-from baton.engine.state.moves import Moves
-from baton.engine.state.volumes import SoleClaims
-from baton.model.ids import GroupKey, NodeName, PodKey, QueueName
+from baton.engine.state.jobs import HELD, ON_NODE, Job, QueueShare, Status, Task
+from baton.engine.state.nodes import NodeTable
+from baton.engine.state.resources import ResourceNames
+from baton.engine.state.volumes import Attachments, SoleClaims
+from baton.model.ids import GroupKey, PodKey, QueueName
 
-ROOT_QUEUE = QueueName("root")
-DEFAULT_QUEUE = QueueName("default")
+Checkpoint = tuple[int, int]
+
+FORGET_FROM = 4096
+_PLANES = {status: slice(0, 2) for status in HELD} | {Status.RELEASING: slice(0, 1), Status.PIPELINED: slice(1, 2)}
+"""Which planes of a node's usage a task in this status counts on."""
+_IN_FLUX = (GroupPhase.PENDING, GroupPhase.INQUEUE, GroupPhase.UNKNOWN)
 
 
-class ClusterState(Moves):
+class ClusterState:
     """Nodes, cards, tasks, jobs, queues, quotas and budgets, always current."""
 
     def __init__(self, *, memory_overcommit: float = 1.0, share_overcommit: float = 1.0) -> None:
-        super().__init__(memory_overcommit=memory_overcommit, share_overcommit=share_overcommit)
+        self.resources = ResourceNames()
+        self.ledger = CardLedger(memory_overcommit=memory_overcommit, share_overcommit=share_overcommit)
+        self.table = NodeTable(self.resources, self.ledger)
+        self.placed = PlacedPods(self.table)
+        self.tasks: dict[PodKey, Task] = {}
+        self.jobs: dict[GroupKey, Job] = {}
+        self.active: dict[GroupKey, Job] = {}
+        """All jobs that a session looks at: those with a pending task, those that wait for admission or for their pods,
+        and gangs that lost pods."""
+        self.queues: dict[QueueName, QueueShare] = {}
+        self.ports: dict[int, dict[tuple[str, str, int], int]] = {}
+        self.attachments = Attachments(self.table)
         self.quotas: dict[tuple[str, str], Quota] = {}
         self.budgets: dict[tuple[str, str], Budget] = {}
         self.refusing: dict[tuple[str, str], float] = {}
-        """Budgets that have refused an eviction, and until when nobody of theirs is asked to go."""
-        self.adrift: dict[NodeName, dict[PodKey, None]] = {}
-        """Who is bound to a node that is not known (yet), in the order of hearing of them."""
+        """Budgets that have refused an eviction, and until when none of their pods is evicted."""
         self.forest = Forest(self.table)
         self.sole_claims = SoleClaims()
-        self._unqueued: dict[QueueName, dict[GroupKey, Job]] = {}
-        self._handlers: dict[type[Any], Callable[[Any], None]] = {
-            events.NodeChanged: lambda event: self._node_changed(event.node),
-            events.NodeRemoved: lambda event: self._node_removed(event.name),
-            events.PodChanged: lambda event: self._pod_changed(event.pod),
-            events.PodRemoved: lambda event: self._pod_removed(event.key),
-            events.GroupChanged: lambda event: self._group_changed(event.group),
-            events.GroupRemoved: lambda event: self._group_removed(event.key),
-            events.QueueChanged: lambda event: self._queue_changed(event.queue),
-            events.QueueRemoved: lambda event: self._queue_removed(event.name),
-            events.QuotaChanged: lambda event: self._quota_changed(event.quota),
-            events.QuotaRemoved: lambda event: self._forget(self.quotas, event),
-            events.BudgetChanged: lambda event: self._budget_changed(event.budget),
-            events.BudgetRemoved: self._budget_removed,
-            events.NamespaceChanged: lambda event: self._namespace(event.namespace.name, dict(event.namespace.labels)),
-            events.NamespaceRemoved: lambda event: self._namespace(event.name, None),
-            events.HyperNodeChanged: lambda event: self.forest.put(event.hyper_node),
-            events.HyperNodeRemoved: lambda event: self.forest.remove(event.name),
-            events.BindFailed: lambda event: self._bind_failed(event.key),
-            events.EvictFailed: lambda event: self._evict_failed(event.key, event.until_s),
-        }
-
-    def apply(self, happened: Iterable[events.Event]) -> None:
-        """Take in what happened. Between sessions only."""
-        for event in happened:
-            self._handlers[type(event)](event)
-        self.commit()
+        self._needs: dict[PodSpec, Needs] = {}
+        self._specs_seen = 0
+        self._forget_at = FORGET_FROM
+        self._journal: list[tuple[Task, Status, int]] = []
+        self.resources.on_widen(self._widen)
 
     def settle(self) -> None:
-        super().settle()
+        """Called when a session opens: bring rows into name order, and drop what was kept for pods that are gone."""
+        self.forget_unused()
+        if self.table.settle():
+            for row, tasks in enumerate(self.table.tasks):
+                for task in tasks.values():
+                    task.row = row
+            self.ports = {}
+            self.attachments.clear()
+            for row, tasks in enumerate(self.table.tasks):
+                for task in tasks.values():
+                    if task.needs.spec.host_ports:
+                        self._count_ports(task, row, 1)
+                    if task.needs.spec.attachments:
+                        self._count_volumes(task, task.status, row, 1)
         self.forest.settle()
 
-    def _node_changed(self, node: Node) -> None:
-        row = self.table.row_of.get(node.name)
-        previous = self.table.nodes[row] if row is not None else None
-        if previous == node:
+    def checkpoint(self) -> Checkpoint:
+        return len(self._journal), self.ledger.checkpoint()
+
+    def rollback(self, checkpoint: Checkpoint) -> None:
+        """Undo every move since the checkpoint."""
+        position, ledger_position = checkpoint
+        journal = self._journal
+        undone = journal[position:]
+        del journal[position:]
+        self.ledger.rollback(ledger_position)
+        for task, status, row in reversed(undone):
+            self.shift(task, status, row)
+
+    def commit(self) -> None:
+        self._journal.clear()
+        self.ledger.commit()
+
+    def move(self, task: Task, status: Status, row: int = -1, assignment: Assignment = NOTHING) -> None:
+        """Bring the task into a status on a node (`row` -1: on none); without an assignment it keeps its cards."""
+        if status in HELD and task.status in HELD and row == task.row:
+            self.relabel(task, status)
             return
-        if previous is not None and previous.labels != node.labels:
-            self.forest.labels_changed()
-        lifted: list[tuple[Task, Status]] = []
-        if (
-            row is not None
-            and previous is not None
-            and (previous.cards != node.cards or previous.labels != node.labels)
-        ):
-            self._remember_cards(row)
-            for task in list(self.table.tasks[row].values()):
-                lifted.append((task, task.status))
-                self.ledger.release(task.key)
-                self._shift(task, Status.GATED, -1)
-        row = self.table.put(node)
-        self.attachments.set_limits(row, node.volume_limits)
-        for task, status in lifted:
-            self._settle_on(task, status, row)
-        for key in self.adrift.pop(node.name, ()):
-            # What was heard of the pod last counts: meanwhile it may be done, or gone.
-            afloat = self.tasks.get(key)
-            if afloat is not None and afloat.pod.node == node.name:
-                self._pod_changed(afloat.pod)
-
-    def _remember_cards(self, row: int) -> None:
-        """Tasks we placed ourselves learn their grants by id, because positions are about to change."""
-        for task in self.table.tasks[row].values():
-            holding = self.ledger.holders.get(task.key)
-            if holding is not None and not task.pod.cards:
-                task.pod = _with_cards(
-                    task.pod, self.ledger.card_grants(self.table.node(row).cards, holding.assignment)
-                )
-
-    def _settle_on(self, task: Task, status: Status, row: int) -> None:
-        """Put a task that already runs on the row, with its granted cards or, when none are known, with any."""
-        assignment = NOTHING
-        plan = task.needs.cards
-        if task.pod.cards:
-            assignment = self.ledger.assignment_of(row, task.pod.cards, plan)
-        elif plan.demands:
-            assignment = self.ledger.pick(row, plan, FUTURE) or NOTHING
-        if assignment.charges:
-            self.ledger.charge(task.key, row, assignment)
-            if status is Status.RELEASING:
-                self.ledger.leave(task.key)
-        self._shift(task, status, row)
-
-    def _node_removed(self, name: NodeName) -> None:
-        row = self.table.row_of.get(name)
-        if row is None:
-            return
-        for task in list(self.table.tasks[row].values()):
-            self.ledger.release(task.key)
-            self._shift(task, Status.GATED, -1)
-            if task.pod.node == name:
-                self.adrift.setdefault(name, {})[task.key] = None
-            # Else we are binding it, and hear whether that went well.
-        self.table.remove(row)
-
-    def _pod_changed(self, pod: Pod) -> None:
-        task = self.tasks.get(pod.key)
-        if task is not None and pod.uid != task.pod.uid:
-            self._pod_removed(pod.key)
-            task = None
-        if task is None:
-            task = self._new_task(pod)
-        elif task.pod == pod and task.status is not Status.GATED:
-            return
+        self._journal.append((task, task.status, task.row))
+        ledger = self.ledger
+        if status in HELD:
+            if assignment.charges or assignment.grants:
+                ledger.charge(task.key, row, assignment)
+            else:
+                ledger.stay(task.key)
+        elif status is Status.PIPELINED:
+            if assignment.charges:
+                ledger.promise(task.key, row, assignment)
+        elif status is Status.RELEASING:
+            ledger.leave(task.key)
         else:
-            task = self._update_task(task, pod)
-        status = pod_status(pod)
-        if status in (Status.PENDING, Status.GATED):
-            if task.status in (Status.BINDING, Status.ALLOCATED):
-                return
-            self.move(task, status)
-        elif status in ON_NODE:
-            assert pod.node is not None
-            row = self.table.row_of.get(pod.node)
-            if row is None:
-                self.adrift.setdefault(pod.node, {})[pod.key] = None
-                if task.row >= 0:
-                    self.move(task, Status.GATED)
-                return
-            if task.row == row:
-                if task.status is Status.RELEASING and status in HELD and not pod.deleting:
-                    return
-                if not self._has_other_cards(task):
-                    self.move(task, status, row)
-                    return
-            if task.row >= 0:
-                self.move(task, Status.GATED)
-            self._settle_on(task, status, row)
-        else:
-            self.move(task, status)
+            row = -1
+            ledger.release(task.key)
+        self.shift(task, status, row)
 
-    def _has_other_cards(self, task: Task) -> bool:
-        """Whether the pod says that it has other cards than we think: those of a pod that came without were guessed."""
-        plan = task.needs.cards
-        if not task.pod.cards or len(task.pod.cards) < sum(demand.cards for demand in plan.demands):
-            return False  # it does not say it of all, such as of whole cards that kubelet chooses
-        told = self.ledger.assignment_of(task.row, task.pod.cards, plan)
-        holding = self.ledger.holders.get(task.key)
-        return sorted(told.charges) != sorted(holding.assignment.charges if holding is not None else ())
-
-    def _new_task(self, pod: Pod) -> Task:
-        needs = self.needs_of(pod.spec)
-        job = self._job_for(pod) if pod.ours or pod.group else None
-        task = Task(pod, needs, job)
-        task.status = Status.GATED
-        self.tasks[pod.key] = task
-        self.placed.learn(pod.spec, pod.namespace)
-        self.sole_claims.add(task)
-        if job is not None:
-            job.tasks[pod.key] = task
-            job.counts[Status.GATED] += 1
-        return task
-
-    def _update_task(self, task: Task, pod: Pod) -> Task:
-        """The task for the changed pod: the same one, or a new one when another spec or group makes it another task."""
-        if task.pod.spec != pod.spec or task.pod.group != pod.group:
-            return self._replaced(task, pod)
-        relabelled = task.pod.labels != pod.labels
-        if relabelled and task.row >= 0:
-            self.placed.remove(task)
-        known_cards = task.pod.cards
-        task.pod = pod if pod.cards or not known_cards else _with_cards(pod, known_cards)
-        task.priority = pod.priority
-        task._signature = None
-        task.label_class = None
-        if relabelled and task.row >= 0:
-            self.placed.add(task)
-        return task
-
-    def _replaced(self, task: Task, pod: Pod) -> Task:
-        """Another task for the pod. That it is being bound or evicted only we know, so it keeps its place until the
-        echo."""
-        status, row, holding = task.status, task.row, self.ledger.holders.get(task.key)
-        self._pod_removed(task.key)
-        fresh = self._new_task(pod)
-        if status in (Status.BINDING, Status.RELEASING):
-            self.move(fresh, Status.BINDING, row, holding.assignment if holding is not None else NOTHING)
-        if status is Status.RELEASING:
-            self.move(fresh, status, row)
-        return fresh
-
-    def _pod_removed(self, key: PodKey) -> None:
-        task = self.tasks.pop(key, None)
-        if task is None:
-            return
-        if task.pod.node is not None:
-            self.adrift.get(task.pod.node, {}).pop(key, None)
-        self.sole_claims.remove(task)
-        self.move(task, Status.SUCCEEDED if task.status in FINISHED else Status.GATED)
+    def relabel(self, task: Task, status: Status) -> None:
+        """Change between two statuses that hold room: nothing moves, so no cached value goes stale."""
         job = task.job
-        if job is None:
+        if job is not None:
+            ready = job.ready
+            job.recount(task.status, status)
+            if job.ready != ready:
+                self.activate(job)
+        task.status = status
+
+    def room_for(self, task: Task, row: int, plane: int = FUTURE) -> bool:
+        """By the node's resources alone; the ledger answers for cards."""
+        table = self.table
+        request = task.needs.request
+        return all(
+            table.used[plane, place, row] + request[place] <= table.allocatable[place, row]
+            for place in task.needs.places
+        )
+
+    def copies_with_room(self, task: Task, row: int, most: int) -> int:
+        """How many such tasks the node's free resources allow, up to `most`."""
+        table, request = self.table, task.needs.request
+        for place in task.needs.places:
+            free = int(table.allocatable[place, row]) - int(table.used[FUTURE, place, row])
+            most = min(most, free // int(request[place]))
+        return max(most, 0)
+
+    def needs_of(self, spec: PodSpec) -> Needs:
+        needs = self._needs.get(spec)
+        if needs is None:
+            self._specs_seen += 1
+            needs = self._needs[spec] = Needs(self._specs_seen, spec, self.resources)
+        return needs
+
+    def forget_unused(self) -> None:
+        """Drop specs and affinity terms that no pod has any more, once their number has doubled since the last time."""
+        if len(self._needs) + len(self.placed) <= self._forget_at:
             return
-        del job.tasks[key]
-        job.counts[task.status] -= 1
-        job.ready -= task.status in READY
-        job.valid -= task.status in VALID
-        if not job.tasks and job.implicit:
-            self._drop_job(job)
+        alive = {task.needs.spec: task.needs for task in self.tasks.values()}
+        self._needs = alive
+        self.placed.forget_all_but((task.needs.spec, task.pod.namespace) for task in self.tasks.values())
+        self._forget_at = max(FORGET_FROM, 2 * (len(self._needs) + len(self.placed)))
+
+    def activate(self, job: Job) -> None:
+        """Keep `active` right after a change of the job. One that is admitted belongs there before its pods exist, and
+        one that lost pods before new ones do: they are on their way, and their room is not there for another."""
+        if job.pending or (not job.implicit and (job.phase in _IN_FLUX or self._lost_its_minimum(job))):
+            self.active[job.key] = job
         else:
-            self.activate(job)
-
-    def _job_for(self, pod: Pod) -> Job:
-        key = pod.group if pod.group is not None else GroupKey(f"pod:{pod.key}")
-        job = self.jobs.get(key)
-        if job is None:
-            group = PodGroup(
-                key=key,
-                queue=pod.queue or DEFAULT_QUEUE,
-                priority=pod.priority,
-                created_s=pod.created_s,
-                phase=GroupPhase.INQUEUE,
-            )
-            job = self._add_job(group, implicit=True)
-        return job
-
-    def _add_job(self, group: PodGroup, *, implicit: bool) -> Job:
-        job = self.jobs[group.key] = Job(group, self.resources, implicit=implicit)
-        self._enlist(job, group.queue)
-        return job
-
-    def _enlist(self, job: Job, name: QueueName) -> None:
-        """Into its queue, with its sums; a queue that is not known yet takes it when it comes."""
-        queue = self.queues.get(name)
-        job.queue = queue
-        if queue is None:
-            self._unqueued.setdefault(name, {})[job.key] = job
-            return
-        queue.jobs[job.key] = job
-        for line in queue.lineage():
-            line.allocated += job.allocated
-            line.requested += job.requested
-
-    def _delist(self, job: Job) -> None:
-        self._unqueued.get(job.group.queue, {}).pop(job.key, None)
-        if job.queue is not None:
-            job.queue.jobs.pop(job.key, None)
-            for line in job.queue.lineage():
-                line.allocated -= job.allocated
-                line.requested -= job.requested
-            job.queue = None
-
-    def _drop_job(self, job: Job) -> None:
-        self._delist(job)
-        self.jobs.pop(job.key, None)
-        self.active.pop(job.key, None)
-
-    def _group_changed(self, group: PodGroup) -> None:
-        self.resources.learn(group.min_resources)
-        job = self.jobs.get(group.key)
-        if job is None:
-            self.activate(self._add_job(group, implicit=False))
-            return
-        moved = job.group.queue != group.queue
-        if moved:
-            self._delist(job)
-        if job.implicit or group.phase is not job.group.phase:
-            job.phase = group.phase
-        job.implicit = False
-        job.group = group
-        if moved:
-            self._enlist(job, group.queue)
-        self.activate(job)
-
-    def _group_removed(self, key: GroupKey) -> None:
-        job = self.jobs.get(key)
-        if job is None:
-            return
-        if job.tasks:
-            job.implicit = True
-            self.activate(job)
-        else:
-            self._drop_job(job)
-
-    def _queue_changed(self, queue: Queue) -> None:
-        for amounts in (queue.capability, queue.guarantee, queue.deserved):
-            self.resources.learn(amounts)
-        share = self.queues.get(queue.name)
-        if share is None:
-            share = self.queues[queue.name] = QueueShare(queue, self.resources)
-            self._relink()
-            for job in self._unqueued.pop(queue.name, {}).values():
-                self._enlist(job, queue.name)
-            return
-        moved = share.queue.parent != queue.parent
-        share.queue = queue
-        if moved:
-            self._relink()
-
-    def _queue_removed(self, name: QueueName) -> None:
-        share = self.queues.get(name)
-        if share is None:
-            return
-        for job in list(share.jobs.values()):
-            self._delist(job)
-            self._unqueued.setdefault(name, {})[job.key] = job
-        del self.queues[name]
-        self._relink()
-
-    def _relink(self) -> None:
-        """Parents, children and all sums, after the tree changed."""
-        for share in self.queues.values():
-            share.children = {}
-            share.line = None
-            share.allocated = self.resources.zeros()
-            share.requested = self.resources.zeros()
-        for share in self.queues.values():
-            parent = share.queue.parent
-            if parent is None and share.name != ROOT_QUEUE:
-                parent = ROOT_QUEUE
-            share.parent = self.queues.get(parent) if parent is not None and parent != share.name else None
-        for share in self.queues.values():
-            if share.parent is not None:
-                share.parent.children[share.name] = share
-        for share in self.queues.values():
-            for job in share.jobs.values():
-                for line in share.lineage():
-                    line.allocated += job.allocated
-                    line.requested += job.requested
-
-    def _quota_changed(self, quota: Quota) -> None:
-        self.quotas[quota.namespace, quota.name] = quota
-
-    def _budget_changed(self, budget: Budget) -> None:
-        self.budgets[budget.namespace, budget.name] = budget
-        if budget.disruptions_allowed > 0:
-            self.refusing.pop((budget.namespace, budget.name), None)
-
-    def _budget_removed(self, event: events.BudgetRemoved) -> None:
-        self._forget(self.budgets, event)
-        self.refusing.pop((event.namespace, event.name), None)
-
-    @staticmethod
-    def _forget(kept: dict[tuple[str, str], Any], event: events.QuotaRemoved | events.BudgetRemoved) -> None:
-        kept.pop((event.namespace, event.name), None)
-
-    def _namespace(self, name: str, labels: dict[str, str] | None) -> None:
-        if labels is None:
-            self.placed.namespace_labels.pop(name, None)
-        else:
-            self.placed.namespace_labels[name] = labels
-        self.placed.forget_namespaces()
-
-    def _bind_failed(self, key: PodKey) -> None:
-        task = self.tasks.get(key)
-        if task is not None and task.pod.node is None and task.status in (Status.BINDING, Status.GATED):
-            self.move(task, pod_status(task.pod))
-
-    def _evict_failed(self, key: PodKey, until_s: float) -> None:
-        task = self.tasks.get(key)
-        if task is None or task.status is not Status.RELEASING or task.pod.deleting:
-            return
-        self.move(task, pod_status(task.pod), task.row)
-        # A budget refuses for all that it covers. A pod of several is evicted by nobody, which says nothing of others.
-        covering = self.covering(task.pod)
-        if len(covering) == 1:
-            self.refusing[covering[0]] = until_s
-        else:
-            task.stays_until_s = until_s
+            self.active.pop(job.key, None)
 
     def covering(self, pod: Pod) -> list[tuple[str, str]]:
         """The disruption budgets that the pod counts for."""
         return [key for key, budget in self.budgets.items() if covers(budget, pod)]
+
+    @staticmethod
+    def _lost_its_minimum(job: Job) -> bool:
+        return job.phase is GroupPhase.RUNNING and not job.is_ready()
+
+    def shift(self, task: Task, status: Status, row: int) -> None:
+        """Make task, node, job, queue and affinity counts agree with the new status; the ledger has been moved."""
+        table = self.table
+        before, from_row = task.status, task.row
+        request = task.needs.request
+        if from_row < 0 and row < 0:
+            task.status = status
+            if task.job is not None and before is not status:
+                self._recount(task.job, task, before, status)
+            return
+        leaves_row = from_row >= 0 and (row != from_row or before not in ON_NODE)
+        restaged = self.placed.counts_nodes and row == from_row and Status.RELEASING in (before, status)
+        if leaves_row or restaged:
+            self.placed.remove(task)
+        if leaves_row:
+            if task.needs.spec.host_ports:
+                self._count_ports(task, from_row, -1)
+            table.tasks[from_row].pop(task.key, None)
+        if from_row >= 0:
+            if before in ON_NODE:
+                usage = table.used[_PLANES[before], :, from_row]
+                usage -= request
+                if task.needs.spec.attachments:
+                    self._count_volumes(task, before, from_row, -1)
+                if before not in HELD:
+                    table.unsettled[from_row] -= 1
+            table.touch(from_row)
+        task.status = status
+        task.row = row
+        if row >= 0:
+            usage = table.used[_PLANES[status], :, row]
+            usage += request
+            if task.needs.spec.attachments:
+                self._count_volumes(task, status, row, 1)
+            if status not in HELD:
+                table.unsettled[row] += 1
+            if restaged:
+                self.placed.add(task)
+            if row != from_row:
+                table.tasks[row][task.key] = task
+                self.placed.add(task)
+                if task.needs.spec.host_ports:
+                    self._count_ports(task, row, 1)
+                table.touch(row)
+        job = task.job
+        if job is not None and before is not status:
+            self._recount(job, task, before, status)
+
+    def _recount(self, job: Job, task: Task, before: Status, status: Status) -> None:
+        effect = job.recount(before, status)
+        if before is Status.PENDING:
+            job.pending.pop(task.key, None)
+            if task.needs.best_effort:
+                job.best_effort_pending -= 1
+        elif status is Status.PENDING:
+            job.pending[task.key] = task
+            if task.needs.best_effort:
+                job.best_effort_pending += 1
+        if before is Status.PENDING or status is Status.PENDING or effect.ready:
+            self.activate(job)
+        charge = task.needs.charge
+        if effect.allocated:
+            change = charge if effect.allocated > 0 else -charge
+            job.allocated += change
+            for queue in job.lineage():
+                queue.allocated += change
+        if effect.requested:
+            change = charge if effect.requested > 0 else -charge
+            job.requested += change
+            for queue in job.lineage():
+                queue.requested += change
+
+    def _count_ports(self, task: Task, row: int, amount: int) -> None:
+        ports = self.ports.setdefault(row, {})
+        for port in task.needs.spec.host_ports:
+            ports[port] = ports.get(port, 0) + amount
+            if not ports[port]:
+                del ports[port]
+
+    def _count_volumes(self, task: Task, status: Status, row: int, amount: int) -> None:
+        self.attachments.count(task.needs.spec.attachments, row, _PLANES[status], amount)
+
+    def _widen(self, width: int) -> None:
+        for needs in self._needs.values():
+            needs.widen(width)
+        for job in self.jobs.values():
+            job.widen(width)
+        for share in self.queues.values():
+            share.widen(width)
 
 
 def covers(budget: Budget, pod: Pod) -> bool:
@@ -414,8 +276,3 @@ def pod_status(pod: Pod) -> Status:
     if pod.phase is PodPhase.UNKNOWN:
         return Status.UNKNOWN
     return Status.RUNNING if pod.phase is PodPhase.RUNNING else Status.BOUND
-
-
-def _with_cards(pod: Pod, cards: tuple[Any, ...]) -> Pod:
-    values = {name: getattr(pod, name) for name in pod.__struct_fields__}
-    return Pod(**{**values, "cards": cards})

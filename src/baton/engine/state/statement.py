@@ -7,9 +7,8 @@ log. Discarding restores the state exactly, cards included.
 from typing import TYPE_CHECKING
 
 from baton.engine.cards.choice import Assignment
-from baton.engine.state.cluster import pod_status
+from baton.engine.state.cluster import Checkpoint, pod_status
 from baton.engine.state.jobs import Status, Task
-from baton.engine.state.moves import Checkpoint
 
 if TYPE_CHECKING:
     from baton.engine.session.session import Placement, Session
