@@ -1,8 +1,8 @@
-"""Compiles the C libraries: the only list of what is built from which sources with which flags.
+"""Compiles the C libraries: the only place that lists the sources and flags of each library.
 
-Used by the wheel's build hook, by `make native`, and by the tests that want a sanitizer build
-(`python native/build.py --out DIR --sanitize address`). A library is compiled again only when one of its
-sources, its headers or the flags have changed.
+The wheel's build hook and `make native` use it, and so do tests that need a sanitizer build
+(`python native/build.py --out DIR --sanitize address`). A library is recompiled only when its sources,
+its headers or the flags have changed.
 """
 
 import argparse
@@ -23,7 +23,7 @@ _COMMON = ["-std=gnu11", "-O2", "-g1", "-fPIC", "-shared", "-pthread", "-fvisibi
 
 @dataclass(frozen=True)
 class Library:
-    """One shared library: its file name below the output folder, its source folder, and what is special.
+    """One shared library: its file name below the output folder, its source folder, and its special flags.
 
     `sources` and `exclude` are globs inside the folder; every header there counts as an input.
     """
@@ -36,11 +36,11 @@ class Library:
     exclude: tuple[str, ...] = ()
 
 
-# The hook names libdl and libpthread although a new C library has both inside: an older one does not.
+# The hook links libdl and libpthread explicitly: new C libraries include both, older ones do not.
 _HOOK_FLAGS = ("-Wl,--version-script=baton.map", "-Wl,-z,nodelete")
 _HOOK_LIBRARIES = ("-Wl,--no-as-needed", "-l:libdl.so.2", "-l:libpthread.so.0", "-Wl,--as-needed")
 
-# As in NVIDIA's driver, a call from one entry point to another is its own affair and passes no preloaded hook.
+# As in NVIDIA's driver, calls between entry points are internal and bypass a preloaded hook.
 _DRIVER_FLAGS = ("-Wl,-z,nodelete", "-Wl,-Bsymbolic")
 
 LIBRARIES = (
@@ -52,11 +52,11 @@ LIBRARIES = (
 
 
 class BuildError(SystemExit):
-    """One sentence; the process that builds ends with it."""
+    """One sentence; ends the build process."""
 
 
 def compiler() -> str:
-    """The C compiler to use: $CC, else the first of cc, gcc, clang that is there."""
+    """The C compiler to use: $CC, or the first of cc, gcc, clang that is installed."""
     wanted = shlex.split(os.environ.get("CC", ""))
     candidates = wanted[:1] or ["cc", "gcc", "clang"]
     for name in candidates:
@@ -70,7 +70,7 @@ def compiler() -> str:
 
 
 def build(out: Path, sanitize: str = "", only: str = "") -> list[Path]:
-    """Compile every library that is out of date into `out`, or `only` one; return their paths."""
+    """Compile every outdated library into `out`, or only the library `only`; return their paths."""
     return [_compile(library, out, sanitize) for library in LIBRARIES if only in ("", library.output)]
 
 
@@ -105,7 +105,7 @@ def _compile(library: Library, out: Path, sanitize: str) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, default=NATIVE.parent / "src" / "baton" / "_native")
-    parser.add_argument("--sanitize", default="", help="address, undefined, thread, or a comma list of them")
+    parser.add_argument("--sanitize", default="", help="address, undefined, thread, or a comma-separated list of them")
     parser.add_argument("--only", default="", choices=["", *(library.output for library in LIBRARIES)])
     arguments = parser.parse_args()
     for path in build(arguments.out, arguments.sanitize, arguments.only):

@@ -1,12 +1,13 @@
-/* A counter per process, in a page that the daemon made for all processes of one run or pod (src/baton/lock/allowances.py).
+/* One counter per process, in a page that the daemon shares between all processes of a run or pod
+ * (src/baton/lock/allowances.py).
  *
- * Who wants memory adds to its own counter and then looks at the sum, so that of two who are too many together at least one
- * sees both. Both may, and step back; they try again after waits of different lengths, and only then is it too much. The
- * daemon clears the counter of a process that has ended. A process that is killed at any instruction leaves nothing
- * locked: there is no lock between processes.
+ * A process that wants memory adds to its own counter and then checks the sum, so of two processes that together exceed
+ * the limit at least one sees both requests. Both may see them and back off; they retry after delays of different
+ * lengths, and the request fails only after the last retry. The daemon clears the counter of a process that has ended.
+ * There is no lock between processes, so a process killed at any instruction leaves nothing locked.
  *
- * A new daemon makes a new page. Everybody who comes back to it brings what he has; the old page stays as it was for
- * those who still look at it.
+ * A new daemon creates a new page. Each process that reconnects adds its current use to the new page; the old page
+ * keeps its values for processes that still read it.
  */
 #include "allowance.h"
 
@@ -23,7 +24,7 @@ static const size_t page_bytes = BATON_ALLOWANCE_SLOTS * sizeof(int64_t);
 void baton_allowance_join(struct baton_gpu *gpu, int fd, uint64_t place)
 {
     struct baton_allowance *allowance = &gpu->allowance;
-    /* fstat is a new symbol of a new C library; the end tells the size as well. */
+    /* fstat would require a newer glibc; seeking to the end also gives the size. */
     if (place >= BATON_ALLOWANCE_SLOTS || lseek(fd, 0, SEEK_END) < (off_t)page_bytes)
         return;
     void *page = mmap(NULL, page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -37,7 +38,7 @@ void baton_allowance_join(struct baton_gpu *gpu, int fd, uint64_t place)
     pthread_mutex_unlock(&allowance->mutex);
     if (before)
         munmap((void *)before, page_bytes);
-    baton_debug("%s: the memory limit is shared, place %u", gpu->uuid_text, (unsigned)place);
+    baton_debug("%s: this process shares its memory limit with others (place %u)", gpu->uuid_text, (unsigned)place);
 }
 
 /* The mutex is held. */

@@ -1,8 +1,8 @@
 /* Follows stream captures through their begin and end calls.
  *
- * Synchronising a context breaks a capture in it, and so can an event query from any thread. The hook's own
- * calls of that kind and captures therefore exclude each other. Captures are counted per stream, because one may end
- * in failure and still be over: after each end the driver is asked.
+ * Synchronising a context breaks a capture in it, and so can an event query from any thread. The hook's own calls of
+ * that kind and captures therefore exclude each other. Captures are counted per stream. An end call may fail and still
+ * end the capture, so the hook asks the driver after each one.
  */
 #include "capture.h"
 
@@ -25,7 +25,7 @@ struct captured {
 };
 static struct captured *streams;
 
-/* A condition that is waited for by the monotonic clock cannot be initialised statically. */
+/* A condition variable that uses the monotonic clock cannot be initialised statically. */
 __attribute__((constructor)) static void init_changed(void)
 {
     pthread_condattr_t monotonic;

@@ -1,10 +1,10 @@
-/* Talks to the lock daemon. One thread serves the connections of all GPUs and never blocks but in poll: waiting for GPUs
- * is the drain threads' part. It alone changes the state of a connection (struct baton_link) and decides when a gate
+/* Talks to the lock daemon. One thread serves the connections of all GPUs and blocks only in poll; the drain threads
+ * wait for the GPUs. Only this thread changes the state of a connection (struct baton_link) and decides when a gate
  * opens.
  *
- * Losing the daemon never ends the program. A turn that was held stays held while the connection is made again, and
- * RESUME tells the new daemon. nvshare's daemon cannot be told, so with it the turn is given up and asked for anew.
- * When the daemon stays away for longer than BATON_DAEMON_TIMEOUT, BATON_ON_DAEMON_LOSS decides.
+ * Losing the daemon never ends the program. A turn that was held stays held while the hook reconnects, and RESUME tells
+ * the new daemon about it. nvshare's daemon has no RESUME, so with it the hook gives up the turn and requests a new
+ * one. If the daemon is gone for longer than BATON_DAEMON_TIMEOUT, BATON_ON_DAEMON_LOSS decides what happens.
  */
 #include "client.h"
 
@@ -21,7 +21,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-static const uint64_t limits_wait_us = 5000000; /* as long as for any other answer of the daemon's */
+static const uint64_t limits_wait_us = 5000000; /* as long as for any other answer from the daemon */
 
 static atomic_int wake_fd = -1;
 static bool started;
@@ -34,7 +34,7 @@ static void start_job(struct baton_gpu *gpu, enum baton_job job)
     baton_drain_start(gpu, job, gpu->link.idle.activity);
 }
 
-/* Brings the gate in line with what is known. Closing it means to wait for the work behind it, which is a job. */
+/* Updates the gate to match the current state. Closing it includes waiting for submitted work, so it is a drain job. */
 static void update_gate(struct baton_gpu *gpu)
 {
     struct baton_link *link = &gpu->link;
@@ -82,14 +82,14 @@ static void settle_limits(struct baton_gpu *gpu)
     pthread_mutex_unlock(&gpu->mutex);
 }
 
-/* The daemon is there and knows us. `resumed`: it also knows what we held and waited for. */
+/* The daemon has accepted us. `resumed`: it also knows what we held and waited for. */
 static void become_ready(struct baton_gpu *gpu, bool resumed)
 {
     struct baton_link *link = &gpu->link;
     link->phase = BATON_LINK_READY;
     link->backoff_us = 0;
     if (link->loss_reported)
-        baton_log("lock daemon is back; %s is scheduled again", gpu->uuid_text);
+        baton_log("the lock daemon is back; %s is scheduled again", gpu->uuid_text);
     link->refused = link->loss_reported = link->loss_settled = false;
     link->lost_since_us = 0;
     link->unscheduled = false;
@@ -99,7 +99,7 @@ static void become_ready(struct baton_gpu *gpu, bool resumed)
         link->turn = BATON_TURN_NONE;
     update_gate(gpu);
     if (baton_settings()->gang)
-        baton_client_wake(); /* another member may have waited for this one */
+        baton_client_wake(); /* another GPU of the gang may be waiting for this one */
 }
 
 static void on_scheduling(struct baton_gpu *gpu, const struct baton_frame *frame)
@@ -115,7 +115,7 @@ static void on_scheduling(struct baton_gpu *gpu, const struct baton_frame *frame
     }
     link->scheduling_off = off;
     if (off)
-        link->turn = BATON_TURN_NONE; /* the daemon emptied its queue */
+        link->turn = BATON_TURN_NONE; /* the daemon has cleared its queue */
     update_gate(gpu);
 }
 
@@ -153,7 +153,7 @@ static void on_frame(struct baton_gpu *gpu, const struct baton_frame *frame, uin
 {
     struct baton_link *link = &gpu->link;
     if (link->phase == BATON_LINK_REGISTERING && frame->type != BATON_SCHED_ON && frame->type != BATON_SCHED_OFF) {
-        /* It is asked again and again, as one that does not answer is, and says the same each time. */
+        /* The hook keeps retrying, as with a silent daemon, and gets the same refusal each time: report it once. */
         if (frame->type == BATON_NOTICE && !link->refused)
             on_notice(gpu, frame);
         link->refused = link->refused || frame->type == BATON_NOTICE;
@@ -176,7 +176,7 @@ static void on_frame(struct baton_gpu *gpu, const struct baton_frame *frame, uin
     case BATON_HELLO: {
         bool first = link->phase == BATON_LINK_GREETING;
         bool resumed = baton_link_greet(gpu, frame, now_us);
-        if (first && link->phase == BATON_LINK_GREETING) /* the answer may have found the daemon dead */
+        if (first && link->phase == BATON_LINK_GREETING) /* sending the answer may have failed */
             become_ready(gpu, resumed);
         break;
     }
@@ -221,7 +221,7 @@ static void finish_job(struct baton_gpu *gpu, uint64_t now_us)
     update_gate(gpu);
 }
 
-/* A gang's GPUs are asked for by one request, once all are connected and none is being given back. */
+/* One request covers all GPUs of a gang. It is sent when all are connected and none is being released. */
 static bool may_ask(struct baton_gpu *gpu)
 {
     unsigned count = baton_gpu_count();
@@ -246,7 +246,7 @@ static void ask_for_turn(struct baton_gpu *gpu, uint64_t now_us)
     link->turn = BATON_TURN_ASKED;
 }
 
-/* Early release. A gang is one turn: it is given back only when none of its GPUs works. */
+/* Early release. A gang holds one turn: it is released only when all of its GPUs are idle. */
 static void check_idle(struct baton_gpu *gpu, uint64_t now_us)
 {
     struct baton_link *link = &gpu->link;
@@ -266,20 +266,20 @@ static void check_loss(struct baton_gpu *gpu, uint64_t now_us)
     struct baton_link *link = &gpu->link;
     const struct baton_settings *settings = baton_settings();
     if (!link->lost_since_us || now_us < link->lost_since_us)
-        return; /* lost after this round's look at the clock */
+        return; /* lost after this iteration read the clock */
     uint64_t lost_us = now_us - link->lost_since_us;
     if (!link->loss_reported && !link->refused && lost_us >= 1000000) {
         link->loss_reported = true;
-        baton_log("no lock daemon answers at %s; %s keeps trying", settings->socket_path, gpu->uuid_text);
+        baton_log("no lock daemon answers at %s; retrying for %s", settings->socket_path, gpu->uuid_text);
     }
     if (link->loss_settled || lost_us < settings->daemon_timeout_us || settings->on_loss == BATON_LOSS_WAIT)
         return;
     link->loss_settled = link->loss_reported = true;
     if (settings->on_loss == BATON_LOSS_FAIL) {
-        baton_log("lock daemon away for too long; calls on %s fail until it is back", gpu->uuid_text);
+        baton_log("the lock daemon has been gone for too long; calls on %s fail until it is back", gpu->uuid_text);
         set_failed(gpu, true);
     } else {
-        baton_log("lock daemon away for too long; %s goes on unscheduled until it is back", gpu->uuid_text);
+        baton_log("the lock daemon has been gone for too long; %s runs unscheduled until it is back", gpu->uuid_text);
         link->unscheduled = true;
         update_gate(gpu);
     }
@@ -294,7 +294,7 @@ static void serve(struct baton_gpu *gpu, short events, uint64_t now_us)
     }
     finish_job(gpu, now_us);
     if (baton_link_advance(gpu, now_us)) {
-        become_ready(gpu, false); /* no HELLO came: nvshare's daemon */
+        become_ready(gpu, false); /* no HELLO: this is nvshare's daemon */
         settle_limits(gpu);
     }
     if (gpu->link.phase == BATON_LINK_DOWN && gpu->link.backoff_us && !gpu->limits_settled)
@@ -354,7 +354,7 @@ void baton_client_start(void)
         wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         started = wake_fd >= 0 && baton_thread_start(client_main, NULL);
         if (!started) {
-            baton_log("no thread or file descriptor for the lock's client; this program runs unscheduled");
+            baton_log("cannot create a thread or file descriptor for the lock client; this program runs unscheduled");
             for (unsigned i = 0; i < baton_gpu_count(); i++) {
                 settle_limits(baton_gpu_at(i));
                 baton_gate_open(baton_gpu_at(i));
@@ -369,7 +369,7 @@ void baton_client_wake(void)
     uint64_t one = 1;
     int cancellable = baton_cancel_defer();
     ssize_t written = write(wake_fd, &one, sizeof one);
-    (void)written; /* a full counter wakes just as well */
+    (void)written; /* a counter that is already full also wakes the thread */
     baton_cancel_allow(cancellable);
 }
 

@@ -4,13 +4,13 @@
 
 #include "gpu.h"
 
-/* Makes sure that the client thread runs and looks at newly added GPUs. */
+/* Starts the client thread if it is not running, and makes it pick up newly added GPUs. */
 void baton_client_start(void);
 
-/* Makes the client thread look at the GPUs again. Callable from any thread. */
+/* Wakes the client thread to check all GPUs again. May be called from any thread. */
 void baton_client_wake(void);
 
-/* Returns when the daemon has told the GPU's limits, or cannot be asked. */
+/* Returns when the daemon has sent the GPU's limits, or cannot be reached. */
 void baton_client_await_limits(struct baton_gpu *gpu);
 
 void baton_client_reset_in_child(void);

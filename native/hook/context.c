@@ -1,4 +1,4 @@
-/* The list of contexts in use, and the calls that end one. */
+/* The list of contexts in use, and the calls that destroy one. */
 #include "context.h"
 
 #include "capture.h"
@@ -76,7 +76,7 @@ static void synchronize(CUcontext handle)
         return;
     CUresult result = REAL(cuCtxSynchronize)();
     if (result != CUDA_SUCCESS)
-        baton_debug("waiting for a context's work ended with CUDA error %d", result);
+        baton_debug("synchronising a context failed with CUDA error %d", result);
     REAL(cuCtxPopCurrent_v2)(&popped);
 }
 
@@ -96,7 +96,7 @@ void baton_contexts_synchronize(struct baton_gpu *gpu)
     pthread_mutex_unlock(&mutex);
 }
 
-/* From here on the drain thread does not touch the context. Returns the GPU it was known to be on. */
+/* After this the drain thread no longer touches the context. Returns the GPU that the context was on, if known. */
 static struct baton_gpu *forget(CUcontext handle)
 {
     struct baton_gpu *gpu = NULL;
@@ -106,7 +106,7 @@ static struct baton_gpu *forget(CUcontext handle)
     while (context && context->busy && context->handle == handle)
         pthread_cond_wait(&idle, &mutex);
     if (context && context->handle == handle) {
-        /* A thread that was just in it may still look at the window, so it stays one for ever. */
+        /* A thread that has just left the context may still read the window, so the entry is reused, never freed. */
         baton_window_clear(&context->window, false);
         context->handle = NULL;
         gpu = context->gpu;
@@ -151,7 +151,7 @@ static CUcontext primary_of(CUdevice device)
     return handle;
 }
 
-/* A context that lives on would keep its events for ever. Nothing is touched while a stream captures. */
+/* Destroys the events of a context that may stay alive, which would leak them. Does nothing while a stream captures. */
 static void destroy_markers(CUcontext handle)
 {
     CUcontext popped;
@@ -167,7 +167,7 @@ static void destroy_markers(CUcontext handle)
     baton_capture_allow();
 }
 
-/* A release ends the context only when it was the last one; a reset always does. */
+/* A release destroys the context only if it was the last reference; a reset always does. */
 static CUresult end_primary(CUresult (*end)(CUdevice), CUdevice device, bool always)
 {
     unsigned flags;

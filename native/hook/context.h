@@ -1,4 +1,4 @@
-/* CUDA contexts: which GPU each is on, and their life while the drain thread may be waiting for their work. */
+/* CUDA contexts: which GPU each one is on, and their lifetime while the drain thread may be waiting for their work. */
 #ifndef BATON_CONTEXT_H
 #define BATON_CONTEXT_H
 
@@ -8,26 +8,27 @@
 struct baton_context {
     CUcontext handle; /* NULL: free for reuse */
     struct baton_gpu *gpu;
-    bool busy; /* the drain thread is waiting for its work; it must not be destroyed meanwhile */
+    bool busy; /* the drain thread is synchronising it, so it must not be destroyed */
     struct baton_window window;
     struct baton_context *next;
 };
 
 extern _Atomic unsigned baton_context_generation;
 
-/* Moves on whenever a context goes away, because the driver may give its handle to a new one on another GPU. */
+/* Changes whenever a context goes away, because the driver may reuse its handle for a context on another GPU. */
 static inline unsigned baton_context_generation_now(void)
 {
     return atomic_load_explicit(&baton_context_generation, memory_order_acquire);
 }
 
-/* The entry of the calling thread's current context, which is `handle`. NULL when the driver does not know it. */
+/* The entry for `handle`, the calling thread's current context. NULL if the driver does not know it. */
 struct baton_context *baton_context_of(CUcontext handle);
 
-/* The GPU of the calling thread's current context, NULL without one. */
+/* The GPU of the calling thread's current context; NULL if there is none. */
 struct baton_gpu *baton_current_gpu(CUcontext *handle);
 
-/* Waits until all work on the GPU is done, in every context of the process. The caller excludes stream captures. */
+/* Waits until all work on the GPU has finished, in every context of the process. The caller excludes stream
+ * captures. */
 void baton_contexts_synchronize(struct baton_gpu *gpu);
 
 void baton_contexts_reset_in_child(void);

@@ -1,7 +1,7 @@
 /* The part of the CUDA driver's binary interface that the hook reads or passes on.
  *
- * Written from the published interface; no CUDA header is needed to build. Structures that are only passed on stay
- * opaque; of those that are read, only the leading fields that matter are declared.
+ * Written from the published interface; building needs no CUDA header. Structures that are only passed on stay opaque;
+ * for structures that are read, only the leading fields in use are declared.
  */
 #ifndef BATON_CUDA_ABI_H
 #define BATON_CUDA_ABI_H
@@ -63,7 +63,7 @@ typedef struct {
     CUstream hStream;
 } CUlaunchConfig;
 
-/* One entry per device of the old multi-device launch. */
+/* One entry per device in the deprecated multi-device launch. */
 typedef struct {
     CUfunction function;
     unsigned int gridDimX, gridDimY, gridDimZ;
@@ -89,7 +89,7 @@ typedef struct {
     unsigned int Flags;
 } CUDA_ARRAY3D_DESCRIPTOR;
 
-/* CUmemAllocationProp and CUmemPoolProps begin alike: kind, handle types, location. */
+/* CUmemAllocationProp and CUmemPoolProps begin with the same fields: kind, handle types, location. */
 typedef struct {
     int kind;
     int handle_types;

@@ -1,5 +1,5 @@
-/* One drain thread per GPU, apart from the client thread, because waiting for a GPU can take long and the connection must be
- * served meanwhile: a daemon that restarts in that time has to hear that we still hold. */
+/* One drain thread per GPU, separate from the client thread: waiting for a GPU can take long, and the connection must
+ * be served in the meantime. A daemon that restarts during the wait has to learn that we still hold the turn. */
 #include "drain.h"
 
 #include "capture.h"
@@ -18,7 +18,7 @@ bool baton_thread_start(void *(*body)(void *), void *argument)
     sigset_t all, before;
     sigfillset(&all);
     pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, 1 << 20); /* the driver's calls need room; only touched pages count */
+    pthread_attr_setstacksize(&attributes, 1 << 20); /* driver calls need stack; untouched pages cost nothing */
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failed = pthread_create(&thread, &attributes, body, argument);
@@ -27,7 +27,7 @@ bool baton_thread_start(void *(*body)(void *), void *argument)
     return failed == 0;
 }
 
-/* Never waits for a capture or for work that is still running: whoever submits later would wait with it. */
+/* Never waits for a capture or for running work: threads that submit work later would have to wait too. */
 static bool release_if_idle(struct baton_gpu *gpu, uint64_t activity)
 {
     if (baton_gate_occupied(gpu) || !baton_capture_try_exclude())
@@ -46,18 +46,19 @@ static bool release_if_idle(struct baton_gpu *gpu, uint64_t activity)
     return released;
 }
 
-/* A thread that captures may have to pass the gate before it can end the capture, so the gate closes only afterwards. But
- * others wait for the GPU, and a capture is host work that may take any time, or be forgotten. After a while the gate
- * closes all the same; whoever captures then gets on with its next turn. The driver cannot be asked whether the work behind
- * the gate is done as long as a stream captures, so it is given some time instead. What runs longer overlaps with
- * the next holder's: that costs time, nothing else. */
+/* A capturing thread may have to pass the gate before it can end its capture, so the gate normally closes only after
+ * the capture. But other programs wait for the GPU, and a capture is host work that may take any time or never end.
+ * After BATON_CAPTURE_WAIT the gate closes regardless, and the capturing thread continues in its next turn. While a
+ * stream captures, the driver cannot be asked whether submitted work has finished, so the hook allows it a fixed time
+ * instead. Work that takes longer overlaps with the next holder's, which costs time but breaks nothing. */
 static void stop_and_wait(struct baton_gpu *gpu)
 {
     const struct baton_settings *settings = baton_settings();
     bool excluded = baton_capture_exclude(settings->capture_wait_us);
     baton_gate_close(gpu);
     if (!excluded) {
-        baton_debug("%s: a stream capture lasts longer than BATON_CAPTURE_WAIT; the turn ends without it", gpu->uuid_text);
+        baton_debug("%s: a stream capture exceeds BATON_CAPTURE_WAIT; the turn ends without waiting for it",
+                    gpu->uuid_text);
         excluded = baton_capture_exclude(2 * settings->window_us);
     }
     if (excluded) {
@@ -101,7 +102,7 @@ void baton_drain_start(struct baton_gpu *gpu, enum baton_job job, uint64_t activ
     pthread_cond_signal(&gpu->job_set);
     pthread_mutex_unlock(&gpu->mutex);
     if (start && !baton_thread_start(drain_main, gpu)) {
-        baton_log("no thread for waiting on %s; its turn is kept until the program ends", gpu->uuid_text);
+        baton_log("cannot create a drain thread for %s; its turn is held until the program ends", gpu->uuid_text);
         pthread_mutex_lock(&gpu->mutex);
         gpu->drain_started = false;
         gpu->job_done = true;

@@ -1,12 +1,12 @@
-/* Finds the real driver and decides which wrapper stands before which of its functions.
+/* Finds the real driver and decides which wrapper replaces which of its functions.
  *
- * The driver is the library in which the program itself looked a symbol up, else libcuda.so.1 by name. It is pinned:
- * a dlclose by the program must not pull it away under a wrapper that another thread is in.
+ * The real driver is the library in which the program itself looked up a symbol, or else libcuda.so.1 by name. It is
+ * pinned, so that a dlclose by the program cannot unload it while another thread is inside a wrapper.
  *
- * cuGetProcAddress hands out one ABI among several by version and flags. The driver alone decides which: what it
- * returns is compared with its exported functions, and a wrapper is given only for the very same one. A pointer that
- * is exported under no name is matched by version; one that is exported under a name that we do not wrap is an ABI
- * younger than this table and passes unhooked, because a wrong wrapper would be worse than none.
+ * cuGetProcAddress returns one of several ABIs, chosen by version and flags. Only the driver decides which: the hook
+ * compares the returned pointer with the driver's exported functions and returns a wrapper only on an exact match. A
+ * pointer that is not exported under any name is matched by version. A pointer that is exported under a name the hook
+ * does not wrap is an ABI newer than this table and passes unhooked, because a wrong wrapper is worse than none.
  */
 #include "driver.h"
 
@@ -38,7 +38,7 @@ static const struct row rows[BATON_ROWS] = {BATON_WRAPPED_ROWS(WRAPPED) BATON_US
 
 enum { WRAPPED_ROWS = ROW_cuDeviceGetCount };
 
-/* Recursive, because the driver may look symbols up in its own initialiser. */
+/* Recursive, because the driver may look up symbols in its own initialiser. */
 static pthread_mutex_t load_mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static atomic_bool loaded;
 static bool loading;
@@ -78,7 +78,7 @@ static void load(void *handle, const void *found)
         } else {
             handle = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NODELETE);
             if (!handle)
-                baton_log("libcuda.so.1 cannot be opened; CUDA calls answer that there is no device");
+                baton_log("cannot open libcuda.so.1; CUDA calls report that there is no device");
         }
         load_from(handle);
         loading = false;
@@ -127,7 +127,7 @@ void *baton_wrap_symbol(const char *symbol, void *found)
     return real == found || row->wrapper == found ? row->wrapper : found;
 }
 
-/* Whether the driver exports `function` under a younger name of the same API than any that is wrapped. */
+/* Whether the driver exports `function` under a newer version of the API than any that is wrapped. */
 static bool is_unknown_abi(const char *api, const void *function)
 {
     static const char *const flavours[] = {"", "_ptsz", "_ptds"};
@@ -166,7 +166,7 @@ static void *wrap_function(const char *symbol, void *found, int version, cuuint6
         return same->wrapper;
     if (!newest || is_unknown_abi(symbol, found))
         return found;
-    /* Not exported at all: remember where the driver keeps it. */
+    /* Not exported at all: remember the pointer that the driver returned. */
     void *missing = (void *)no_function;
     atomic_compare_exchange_strong(&baton_real[newest - rows], &missing, found);
     return newest->wrapper;

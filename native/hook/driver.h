@@ -1,4 +1,4 @@
-/* The real CUDA driver behind the hook: its functions, and which of ours stands before which of its. */
+/* The real CUDA driver behind the hook: its functions, and which wrapper replaces which function. */
 #ifndef BATON_DRIVER_H
 #define BATON_DRIVER_H
 
@@ -23,8 +23,8 @@ BATON_WRAPPED_ROWS(BATON_PROTOTYPE)
 
 extern _Atomic(void *) baton_real[BATON_ROWS];
 
-/* Opens the driver if nothing did yet. Never returns NULL: a function that the driver lacks, or all of them when there
- * is no driver, are answered by a stand-in that returns an error. */
+/* Opens the driver if it is not open yet. Never returns NULL: if the driver lacks the function, or there is no driver,
+ * the result is a stand-in that returns an error. */
 void *baton_real_resolve(enum baton_row_id id);
 
 static inline void *baton_real_pointer(enum baton_row_id id)
@@ -39,10 +39,10 @@ static inline void *baton_real_pointer(enum baton_row_id id)
 /* Whether the driver has the function. */
 bool baton_driver_has(enum baton_row_id id);
 
-/* Takes the driver behind `handle`, in which `found` was looked up, as the real one, if there is none yet. */
+/* Adopts the library behind `handle`, in which `found` was looked up, as the real driver if there is none yet. */
 void baton_driver_adopt(void *handle, void *found);
 
-/* What to hand out for an exported symbol that the driver answers with `found`: our wrapper, or `found` itself. */
+/* What to return for an exported symbol that the driver resolves to `found`: our wrapper, or `found` itself. */
 void *baton_wrap_symbol(const char *symbol, void *found);
 
 /* Whether the table has a wrapper for the exported symbol. */

@@ -1,6 +1,6 @@
-/* The driver does not survive fork, but a child may use CUDA when its parent never did, and may exec at any time. The
- * child drops all that it inherited: threads do not exist in it, the connections belong to the parent, and a mutex
- * that another thread held at the fork would stay locked for ever. */
+/* CUDA does not survive fork, but a child may use CUDA if its parent never did, and may exec at any time. The child
+ * drops all inherited state: the threads do not exist in it, the connections belong to the parent, and a mutex held by
+ * another thread at the fork would stay locked. */
 #include "fork.h"
 
 #include "capture.h"

@@ -1,4 +1,4 @@
-/* fork: the child starts as a process that has not used CUDA yet. */
+/* fork: the child starts as a process that has not used CUDA. */
 #ifndef BATON_FORK_H
 #define BATON_FORK_H
 

@@ -1,4 +1,4 @@
-/* Writes and reads the key=value text of extension frames. Input comes from another process and is never trusted:
+/* Writes and reads the key=value text of extension frames. Input comes from another process and is not trusted:
  * the text may lack its NUL, and keys may be missing, repeated or unknown. */
 #include "frames.h"
 

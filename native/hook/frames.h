@@ -41,11 +41,11 @@ struct baton_frame {
 
 _Static_assert(sizeof(struct baton_frame) == 537, "the frame is 537 bytes, packed");
 
-/* Appends "key=value\n"; a pair that does not fit is left out whole. */
+/* Appends "key=value\n"; a pair that does not fit is left out entirely. */
 void baton_text_add(struct baton_frame *frame, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Copies the value of `key` into `value`; false when it is absent or longer than the room. */
+/* Copies the value of `key` into `value`; false if the key is absent or its value is longer than `size`. */
 bool baton_text_get(const struct baton_frame *frame, const char *key, char *value, size_t size);
 
 /* The same for a decimal number. */

@@ -101,7 +101,7 @@ void baton_gate_mark(struct baton_pass *pass, CUstream stream)
     struct baton_window *window = &view->context->window;
     baton_window_record(window, stream, view->batch);
     view->batch = view->credit = baton_window_batch(window);
-    /* Whoever wants the GPU must not wait for a thread that only waits itself. */
+    /* A closer must not wait for this thread while it only waits for the GPU. */
     atomic_store_explicit(&pass->slot->inside, NULL, memory_order_release);
     uint64_t waited_us = baton_window_throttle(window);
     if (waited_us)
@@ -113,7 +113,7 @@ void baton_gate_wait(struct baton_pass *pass, struct baton_gpu *gpu, CUstream st
     struct baton_slot *slot = pass->slot;
     atomic_store_explicit(&slot->inside, NULL, memory_order_release);
     if (baton_stream_is_capturing(stream)) {
-        pass->view = NULL; /* recorded, not run */
+        pass->view = NULL; /* recorded rather than run */
         return;
     }
     uint64_t started_us = baton_now_us();

@@ -1,9 +1,9 @@
 /* The gate before every call that submits work to a GPU.
  *
- * A thread marks itself as inside a GPU, then looks whether the gate is open; the closer closes the gate, then waits
- * until nobody is inside. Between the mark and the look the CPU must not reorder. Only the closer pays for that:
- * membarrier(2) makes every running thread of the process pass a full barrier, so that the fast path needs
- * none. Where the kernel lacks membarrier the mark is an exchange, which is one.
+ * A thread marks itself as inside a GPU and then checks whether the gate is open; the closer closes the gate and then
+ * waits until no thread is inside. The CPU must not reorder the mark and the check. Only the closer pays for that:
+ * membarrier(2) makes every running thread of the process execute a full barrier, so the fast path needs none. Where
+ * the kernel lacks membarrier, the mark is an atomic exchange, which is itself a full barrier.
  */
 #ifndef BATON_GATE_H
 #define BATON_GATE_H
@@ -14,16 +14,16 @@
 
 #define BATON_VIEWS 8
 
-/* A thread's shortcut from a context handle to what is known about it. */
+/* Per-thread cache from a context handle to the data about that context. */
 struct baton_view {
     CUcontext handle;
     unsigned generation;
-    unsigned batch; /* calls that the next marker will stand for */
+    unsigned batch; /* calls that the next marker covers */
     unsigned credit; /* calls until that marker is due */
     struct baton_context *context;
 };
 
-/* One per thread that ever passed a gate; never freed, reused after the thread's end. */
+/* One per thread that has passed a gate; never freed, but reused after the thread ends. */
 struct baton_slot {
     _Atomic(struct baton_gpu *) inside;
     atomic_bool claimed;
@@ -34,7 +34,7 @@ struct baton_slot {
 
 struct baton_pass {
     struct baton_slot *slot;
-    struct baton_view *view; /* NULL: nothing was gated */
+    struct baton_view *view; /* NULL: the call was not gated */
     CUresult refused;
 };
 
@@ -46,7 +46,7 @@ struct baton_view *baton_view_fill(struct baton_slot *slot, CUcontext handle);
 void baton_gate_wait(struct baton_pass *pass, struct baton_gpu *gpu, CUstream stream);
 void baton_gate_mark(struct baton_pass *pass, CUstream stream);
 
-/* Stops new work on the GPU and returns when no call is in flight. For the drain thread. */
+/* Blocks new work on the GPU and returns when no call is in flight. For the drain thread. */
 void baton_gate_close(struct baton_gpu *gpu);
 void baton_gate_open(struct baton_gpu *gpu);
 bool baton_gate_occupied(struct baton_gpu *gpu);
@@ -54,7 +54,7 @@ bool baton_gate_occupied(struct baton_gpu *gpu);
 /* The GPU of the current context if this thread has passed its gate, else NULL. */
 struct baton_gpu *baton_gate_known_gpu(void);
 
-/* Gated calls made on the GPU so far. */
+/* Number of gated calls made on the GPU so far. */
 uint64_t baton_gate_activity(struct baton_gpu *gpu);
 
 void baton_gate_reset_in_child(void);
@@ -68,7 +68,8 @@ static inline void baton_store_inside(struct baton_slot *slot, struct baton_gpu 
     atomic_signal_fence(memory_order_seq_cst);
 }
 
-/* Waits until the GPU of the current context may be used. A call without a context passes: the driver refuses it. */
+/* Waits until the GPU of the current context may be used. A call without a context passes: the driver will reject
+ * it. */
 static inline struct baton_pass baton_gate_enter(CUstream stream)
 {
     struct baton_pass pass = {baton_thread_slot, NULL, CUDA_SUCCESS};
@@ -101,7 +102,7 @@ static inline struct baton_pass baton_gate_enter(CUstream stream)
     return pass;
 }
 
-/* `stream` is NONE for work that is complete by now. */
+/* `stream` is NONE if the work has already completed. */
 static inline void baton_gate_leave(struct baton_pass *pass, CUresult result, CUstream stream)
 {
     if (BATON_UNLIKELY(!pass->view))

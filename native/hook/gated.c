@@ -1,7 +1,8 @@
-/* The wrappers of everything that submits work or waits for it, generated from the table.
+/* The wrappers of every call that submits work or waits for it, generated from the table.
  *
- * A wait, and a copy that returns when it is done, show how fast the GPU serves this process: the daemon compares that
- * with what it was alone, to tell programs that merely share from programs that evict each other's memory.
+ * Waits, and copies that return when done, show how fast the GPU serves this process. The daemon compares that with the
+ * speed when the process ran alone, to distinguish programs that merely share from programs that evict each other's
+ * memory.
  */
 #include "gate.h"
 
@@ -56,8 +57,8 @@ static void wait_ends(struct baton_gpu *gpu, uint64_t started_us)
 
 BATON_WAIT_ROWS(WAIT_WRAPPER)
 
-/* The one launch that works on several GPUs: the gate of each stream's own context cannot be told from here, so
- * the gate of the current context stands for all, as for every other call. */
+/* The only launch that uses several GPUs. The gate of each stream's own context is not known here, so the gate of the
+ * current context is used for all of them, as for every other call. */
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned count, unsigned flags)
 {
     CUstream stream = list && count ? list[0].hStream : NONE;

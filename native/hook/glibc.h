@@ -1,8 +1,8 @@
 /* Binds libc references to their oldest symbol version, so that a library built on a new system loads on glibc 2.17.
  *
- * A function that glibc moved between libraries (2.32 to 2.34) got a new default version although nothing about it
- * changed. The loader of an older system refuses an object that asks for the new one. Nothing newer than 2.17 may be
- * called at all; the test of the symbol versions fails when something slips in.
+ * A function that glibc moved between libraries (2.32 to 2.34) got a new default version although its behaviour did not
+ * change, and the loader of an older system rejects an object that requires the new version. The hook must not call
+ * anything newer than 2.17; a test of the symbol versions fails if it does.
  */
 #ifndef BATON_GLIBC_H
 #define BATON_GLIBC_H

@@ -55,7 +55,7 @@ static struct baton_gpu *add(CUdevice device)
     int managed = 0;
     if (count == BATON_MAX_GPUS)
         return NULL;
-    /* The second form knows MIG instances. */
+    /* Only the second form supports MIG instances. */
     CUresult result = baton_driver_has(ROW_cuDeviceGetUuid_v2) ? REAL(cuDeviceGetUuid_v2)(&uuid, device)
                                                                : REAL(cuDeviceGetUuid)(&uuid, device);
     if (result != CUDA_SUCCESS)
@@ -84,7 +84,7 @@ static struct baton_gpu *add(CUdevice device)
     return gpu;
 }
 
-/* A gang asks for all its GPUs at once, so that all of them must be connected before the first request. */
+/* A gang requests all its GPUs at once, so all of them must be connected before the first request. */
 static void add_all(void)
 {
     int count = 0;

@@ -1,4 +1,4 @@
-/* One physical GPU as this process uses it: its gate, its memory account, its connection to the lock daemon. */
+/* One physical GPU as this process uses it: its gate, its memory accounting, its connection to the lock daemon. */
 #ifndef BATON_GPU_H
 #define BATON_GPU_H
 
@@ -13,50 +13,50 @@
 
 #define BATON_MAX_GPUS 64
 
-/* What the drain thread is asked to do with a GPU's turn. */
+/* What the drain thread does with a GPU's turn. */
 enum baton_job {
     BATON_JOB_NONE,
-    BATON_JOB_DROP,     /* stop, wait for the work, give the turn back */
-    BATON_JOB_IDLE,     /* give it back if nothing has been submitted since `job_activity` */
-    BATON_JOB_WITHDRAW, /* stop and wait for the work; the turn is not ours any more */
+    BATON_JOB_DROP,     /* stop, wait for the work, release the turn */
+    BATON_JOB_IDLE,     /* release the turn if nothing has been submitted since `job_activity` */
+    BATON_JOB_WITHDRAW, /* stop and wait for the work; the turn is no longer ours */
 };
 
 enum baton_phase {
-    BATON_LINK_DOWN,        /* no connection; `retry_at_us` says when to try */
+    BATON_LINK_DOWN,        /* no connection; retry at `retry_at_us` */
     BATON_LINK_REGISTERING, /* REGISTER sent */
-    BATON_LINK_GREETING,    /* reply seen; a Baton daemon's HELLO follows at once, nvshare's never */
+    BATON_LINK_GREETING,    /* reply received; a Baton daemon sends HELLO at once, nvshare's never */
     BATON_LINK_READY,
 };
 
 enum baton_turn { BATON_TURN_NONE, BATON_TURN_ASKED, BATON_TURN_HELD };
 
-/* Touched by the client thread alone. */
+/* Accessed only by the client thread. */
 struct baton_link {
     enum baton_phase phase;
     enum baton_turn turn;
     int fd;
-    bool extended;      /* the daemon said HELLO */
+    bool extended;      /* the daemon sent HELLO */
     bool known;         /* registered with a Baton daemon before: RESUME applies */
     bool scheduling_off;
-    bool unscheduled;   /* the daemon has been away for too long and the user wants to go on */
+    bool unscheduled;   /* the daemon has been gone for too long and the settings say to continue */
     bool drop_pending;
-    bool refused;       /* the daemon answered that it does not serve us, and the program was told */
+    bool refused;       /* the daemon refused to serve us, and this was logged */
     bool loss_reported;
     bool loss_settled;
-    char id[17];     /* given by the daemon whose epoch is below */
-    char new_id[17]; /* given on this connection; becomes `id` with its HELLO */
+    char id[17];     /* assigned by the daemon with the epoch below */
+    char new_id[17]; /* assigned on this connection; becomes `id` with its HELLO */
     char epoch[33];
     uint64_t lost_since_us;
     uint64_t retry_at_us;
     uint64_t backoff_us;
     uint64_t deadline_us;
     uint64_t held_since_us;
-    int passed_fd; /* came with the frame that is being received; -1 without one */
+    int passed_fd; /* received with the current frame; -1: none */
     struct baton_idle idle;
     uint64_t report_us;
     uint64_t report_at_us;
-    uint64_t reported[4]; /* as last sent: bytes, launches, sync_us, wait_us */
-    uint64_t registered[4]; /* at registration, from where the last three are counted */
+    uint64_t reported[4]; /* last sent: bytes, launches, sync_us, wait_us */
+    uint64_t registered[4]; /* at registration; the last three are counted from there */
     size_t received;
     size_t queued;
     struct baton_frame input;
@@ -64,7 +64,7 @@ struct baton_link {
 };
 
 struct baton_gpu {
-    _Atomic int open; /* whether gated calls may pass; the one word the fast path reads */
+    _Atomic int open; /* whether gated calls may pass; the only word that the fast path reads */
     unsigned index;
     CUdevice device;
     CUuuid uuid;
@@ -88,24 +88,24 @@ struct baton_gpu {
     _Atomic int64_t allocated_bytes;
     _Atomic int64_t substituted_bytes;
     _Atomic uint64_t daemon_limit_bytes;
-    _Atomic int daemon_oversubscribe; /* -1: the daemon said nothing */
+    _Atomic int daemon_oversubscribe; /* -1: not set by the daemon */
 
-    _Atomic uint64_t wait_us; /* threads waited for a turn */
-    _Atomic uint64_t sync_us; /* threads waited for the GPU */
-    _Atomic unsigned waiting_for_work; /* threads that wait for the GPU now */
+    _Atomic uint64_t wait_us; /* time that threads waited for a turn */
+    _Atomic uint64_t sync_us; /* time that threads waited for the GPU */
+    _Atomic unsigned waiting_for_work; /* threads waiting for the GPU now */
     _Atomic uint64_t waited_until_us;  /* when such a wait last ended */
 
     struct baton_link link;
 };
 
-/* The GPU behind a device ordinal, and a connection for it under way; NULL when the driver does not know the device. */
+/* The GPU with a device ordinal; starts connecting it to the daemon. NULL if the driver does not know the device. */
 struct baton_gpu *baton_gpu_of_device(CUdevice device);
 
 /* The GPUs used so far. */
 unsigned baton_gpu_count(void);
 struct baton_gpu *baton_gpu_at(unsigned index);
 
-/* The GPU with this UUID if it is in use, else NULL. */
+/* The GPU with this UUID if it is in use, otherwise NULL. */
 struct baton_gpu *baton_gpu_of_uuid(const char *uuid_text);
 
 void baton_gpus_reset_in_child(void);

@@ -1,12 +1,13 @@
-/* Idleness begins when the GPU has nothing left to do, not when the program last called: who launches a long row of
- * kernels and then waits for them calls nothing meanwhile. A program that waits in the driver is seen doing so, and when
- * it returns, the work has just ended. One that finds out in another way is caught by the drain thread, which
- * synchronises before it gives a turn back.
+/* Idle time begins when the GPU has run out of work, not at the program's last call: a program that launches many
+ * kernels and then waits for them makes no calls in the meantime. The hook sees a program that waits in the driver, and
+ * when that wait returns, the work has just ended. For a program that learns of the end in another way, the drain
+ * thread synchronises before it releases the turn.
  *
- * How long to be patient is the ski renter's question: to wait as long as coming back costs is never more than twice as
- * bad as knowing how long the pause will be. Programs repeat themselves, though. From the last pauses follows which patience
- * would have cost least; a program that always pauses for long gives its turn back almost at once, one whose pauses are
- * short keeps it. No patience exceeds the cost, so that a change of habits costs little more than not learning at all.
+ * How long to wait is the ski rental problem: waiting as long as it costs to come back is at most twice as bad as
+ * knowing the length of the pause in advance. But programs repeat themselves. The hook computes which patience would
+ * have cost least over the last pauses: a program that always pauses for long releases its turn almost at once, and a
+ * program with short pauses keeps it. The patience never exceeds the cost, so a change in behaviour costs little more
+ * than not learning at all.
  */
 #include "idle.h"
 
@@ -15,13 +16,13 @@
 
 enum { GAPS_TO_LEARN_FROM = 4, PARTS = 8 };
 
-/* Pauses are seen by looking now and then, eight times in one patience but not more often than this; a patience shorter
- * than an eighth of the cost would end in pauses that were too short to be seen and learned from. */
+/* Pauses are detected by polling, eight times per patience but not more often than this. A patience shorter than an
+ * eighth of the cost would end in pauses too short to be detected and learned from. */
 static const uint64_t least_interval_us = 10000, least_patience_us = 5000;
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* What the remembered pauses would have cost: idle time on a GPU that others want, and coming back. */
+/* What the remembered pauses would have cost: idle time on a GPU that others want, plus the cost of coming back. */
 static uint64_t regret_us(const struct baton_idle *idle, unsigned count, uint64_t patience_us)
 {
     uint64_t sum_us = 0;
@@ -41,7 +42,8 @@ static void choose_patience(struct baton_idle *idle)
         return;
     uint64_t best_us = regret_us(idle, count, idle->cost_us);
     for (unsigned i = 0; i <= count; i++) {
-        /* Only a patience just beyond one of the pauses can be best, or none; a quarter more for those to come. */
+        /* The best patience is just above one of the pauses, or the minimum; add a quarter as margin for later
+         * pauses. */
         uint64_t patience_us = i == count ? floor_us : idle->gaps_us[i] + idle->gaps_us[i] / 4;
         if (patience_us < floor_us || patience_us > idle->cost_us)
             continue;

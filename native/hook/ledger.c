@@ -1,4 +1,4 @@
-/* The account: one counter per GPU, and a striped hash table from pointers and handles to their claims. */
+/* The memory accounting: one counter per GPU, and a striped hash table from pointers and handles to their claims. */
 #include "ledger.h"
 
 #include "client.h"
@@ -42,7 +42,7 @@ bool baton_substitutes(struct baton_gpu *gpu)
            atomic_load_explicit(&gpu->daemon_oversubscribe, memory_order_relaxed) != 0;
 }
 
-/* The reserve is for the contexts of all processes; on a small card it is a tenth. */
+/* The reserve is for the contexts of all processes. On a small card it is a tenth of the memory. */
 uint64_t baton_substituted_room_bytes(struct baton_gpu *gpu)
 {
     uint64_t reserve = baton_settings()->reserve_bytes;
@@ -80,7 +80,7 @@ void baton_discharge(struct baton_gpu *gpu, int64_t bytes, bool substituted)
     if (substituted)
         atomic_fetch_sub(&gpu->substituted_bytes, bytes);
     if (!atomic_load_explicit(&gpu->open, memory_order_relaxed))
-        baton_client_wake(); /* a working set that shrinks may let others run together */
+        baton_client_wake(); /* with a smaller working set, others may fit beside us */
 }
 
 static struct stripe *stripe_of(enum baton_kind kind, uint64_t key, struct entry ***bucket)
@@ -97,7 +97,7 @@ void baton_ledger_add(const struct baton_claim *claim)
     struct entry **bucket, *entry = malloc(sizeof *entry);
     if (!entry) {
         baton_discharge(claim->gpu, claim->bytes, claim->substituted);
-        return; /* not counted rather than counted for ever */
+        return; /* rather not counted than counted until the process ends */
     }
     struct stripe *stripe = stripe_of(claim->kind, claim->key, &bucket);
     pthread_mutex_lock(&stripe->mutex);

@@ -1,4 +1,4 @@
-/* What every part of libbaton.so shares: export marks, branch hints, logging. */
+/* Shared by every part of libbaton.so: export marks, branch hints, logging. */
 #ifndef BATON_LIBBATON_H
 #define BATON_LIBBATON_H
 
@@ -22,11 +22,12 @@ void baton_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same, only when BATON_DEBUG=1 or NVSHARE_DEBUG asks for it. */
 void baton_debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Monotonic time; the quantum and every timeout are measured by it alone. */
+/* Monotonic time. The quantum and every timeout use this clock only. */
 uint64_t baton_now_us(void);
 
-/* Around a wait of ours: a thread that was cancelled in it would take a mutex along, and everybody would wait for ever.
- * To the program a call of the driver's is no place to be cancelled at; the request holds, and acts after it. */
+/* Disable cancellation around a wait inside the hook: a thread cancelled there would leave a mutex locked and block
+ * every other thread. CUDA calls are not cancellation points for the program; a pending request takes effect after the
+ * call. */
 int baton_cancel_defer(void);
 void baton_cancel_allow(int before);
 

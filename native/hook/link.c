@@ -1,5 +1,5 @@
-/* The connection itself. Every frame goes out in one write, because nvshare's daemon takes a short read for a dead
- * client; input is buffered, because a frame may come in pieces. */
+/* The connection itself. Every frame is sent in one write, because nvshare's daemon treats a short read as a dead
+ * client. Input is buffered, because a frame may arrive in pieces. */
 #include "link.h"
 
 #include "gate.h"
@@ -17,7 +17,7 @@ static const uint64_t reply_wait_us = 5000000, hello_wait_us = 200000;
 static const uint64_t never_us = UINT64_MAX / 2;
 
 _Static_assert(sizeof((struct sockaddr_un *)0)->sun_path == sizeof((struct baton_settings *)0)->socket_path,
-               "the path's length is checked where it is read");
+               "the settings check the length of the path");
 
 extern char *program_invocation_short_name;
 
@@ -51,7 +51,7 @@ static void send_frame(struct baton_gpu *gpu, const struct baton_frame *frame)
     if (link->fd < 0)
         return;
     if (link->queued == BATON_COUNT(link->output)) {
-        lose(gpu, baton_now_us()); /* a daemon that reads nothing is as good as dead */
+        lose(gpu, baton_now_us()); /* treat a daemon that reads nothing as dead */
         return;
     }
     link->output[link->queued++] = *frame;
@@ -126,7 +126,7 @@ void baton_link_await_hello(struct baton_gpu *gpu)
     gpu->link.deadline_us = baton_now_us() + hello_wait_us;
 }
 
-/* As recv, and keeps a descriptor that comes along. */
+/* Like recv, but keeps a file descriptor that arrives with the data. */
 static ssize_t receive_some(struct baton_gpu *gpu, void *bytes, size_t size)
 {
     union {
@@ -247,7 +247,7 @@ bool baton_link_greet(struct baton_gpu *gpu, const struct baton_frame *hello, ui
     if (baton_number_get(hello, "report_ms", &number) && number <= 86400000)
         link->report_us = number * 1000;
     if (link->extended)
-        return false; /* repeated because the times changed */
+        return false; /* repeated because the time limits changed */
     link->extended = true;
     take_stock(gpu, link->registered);
     memset(link->reported, 0, sizeof link->reported);
@@ -271,7 +271,7 @@ void baton_link_report(struct baton_gpu *gpu, uint64_t now_us)
 
 void baton_link_ask(struct baton_gpu *gpu, uint64_t now_us)
 {
-    /* The daemon decides by the working set whether we fit beside the others: it has to be today's. */
+    /* The daemon uses the working set to decide whether we fit beside others, so it has to be current. */
     int64_t allocated = atomic_load(&gpu->allocated_bytes);
     if (gpu->link.extended && allocated >= 0 && (uint64_t)allocated != gpu->link.reported[0])
         send_report(gpu, now_us);
@@ -285,7 +285,7 @@ uint64_t baton_link_next_event_us(struct baton_gpu *gpu)
         return link->retry_at_us;
     if (link->phase != BATON_LINK_READY)
         return link->deadline_us;
-    /* Without a turn nothing happens but memory being given back. */
+    /* Without a turn, the only possible change is that memory is freed. */
     bool changes = link->turn == BATON_TURN_HELD || (uint64_t)atomic_load(&gpu->allocated_bytes) != link->reported[0];
     return link->extended && link->report_us && changes ? link->report_at_us : never_us;
 }

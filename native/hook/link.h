@@ -1,26 +1,26 @@
-/* One connection to the lock daemon: connecting, framing, greeting, reporting. For the client thread alone. */
+/* One connection to the lock daemon: connecting, framing, greeting, reporting. For the client thread only. */
 #ifndef BATON_LINK_H
 #define BATON_LINK_H
 
 #include "gpu.h"
 
-/* The next whole frame, if one has arrived. A dead connection is closed and will be made again. */
+/* Reads the next whole frame, if one has arrived. Closes a dead connection; it will be reopened. */
 bool baton_link_receive(struct baton_gpu *gpu, struct baton_frame *frame);
 
-/* Closes the descriptor that came with a frame, if one did. */
+/* Closes the file descriptor that came with a frame, if any. */
 void baton_link_drop_passed(struct baton_gpu *gpu);
 
-/* Moves the connection on: tries to connect, gives up on a silent peer. True when a daemon without extensions is
- * there. */
+/* Advances the connection: tries to connect, or gives up on a silent peer. True if the peer is a daemon without
+ * extensions. */
 bool baton_link_advance(struct baton_gpu *gpu, uint64_t now_us);
 
-/* The daemon has answered REGISTER; whether it knows extensions shows in a moment. */
+/* The daemon has answered REGISTER; a HELLO within a short time shows that it supports extensions. */
 void baton_link_await_hello(struct baton_gpu *gpu);
 
 /* Answers HELLO with IDENTITY, and RESUME after a reconnect; true when it resumed. */
 bool baton_link_greet(struct baton_gpu *gpu, const struct baton_frame *hello, uint64_t now_us);
 
-/* REQ_LOCK, behind a REPORT when the memory in use has changed. */
+/* Sends REQ_LOCK, preceded by a REPORT if the memory in use has changed. */
 void baton_link_ask(struct baton_gpu *gpu, uint64_t now_us);
 
 void baton_link_send_simple(struct baton_gpu *gpu, enum baton_frame_type type);

@@ -1,7 +1,7 @@
-/* What the program is told about memory: its limit, and what it has left of it.
+/* What the program is told about memory: its limit, and how much of the limit is left.
  *
- * With substituted memory the driver's own free count says how much of everybody's memory happens to be on the card,
- * which tells a program nothing about what it may still allocate. The room of one process less what it uses does.
+ * With substituted memory, the driver's own free count depends on whose memory happens to be on the card, and says
+ * nothing about how much this program may still allocate. The hook returns the room of one process minus its use.
  */
 #include "client.h"
 #include "context.h"

@@ -1,18 +1,19 @@
-/* Allocation and release on every path but virtual memory management (vmm.c).
+/* Allocation and release on every path except virtual memory management (vmm.c).
  *
- * Memory is charged before the driver is asked and discharged when it refuses. With oversubscription, plain and pitched
- * allocations become managed memory, which the driver pages between card and host as turns change. Stream-ordered
- * allocations stay what they are: managed memory has no stream order, and a program that uses a pool counts on it.
+ * Memory is charged before the driver is called and discharged if the driver refuses. With oversubscription, plain and
+ * pitched allocations become managed memory, which the driver pages between card and host as turns change.
+ * Stream-ordered allocations are not changed: managed memory has no stream order, and programs that use a pool rely on
+ * it.
  */
 #include "client.h"
 #include "context.h"
 #include "driver.h"
 #include "ledger.h"
 
-/* A driver may build one call on another and reach it through us; the memory is counted once, by the outer one. */
+/* A driver may implement one call with another and reach it through the hook; only the outer call is counted. */
 static __thread bool counting __attribute__((tls_model("initial-exec")));
 
-/* The claim for an allocation in the current context; false without one: the driver will say so. */
+/* The claim for an allocation in the current context; false if there is no context, which the driver will report. */
 static bool claim_here(struct baton_claim *claim, enum baton_kind kind)
 {
     CUcontext context = NULL;
@@ -70,7 +71,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *ptr, size_t size)
     return settle(&claim, result, *ptr);
 }
 
-/* Every driver's pitch is a multiple of this. */
+/* The pitch of every driver is a multiple of this. */
 static const uint64_t pitch_alignment = 512;
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr *ptr, size_t *pitch, size_t width, size_t height, unsigned element)
@@ -135,7 +136,8 @@ CUresult cuMemAllocManaged(CUdeviceptr *ptr, size_t size, unsigned flags)
 ALLOC_ASYNC(cuMemAllocAsync)
 ALLOC_ASYNC(cuMemAllocAsync_ptsz)
 
-/* A pool made by the program may be on another GPU, or on the host, which is not counted. Others are the GPU's own. */
+/* A pool created by the program may be on another GPU, or on the host, which is not counted. Other pools are on the
+ * current GPU. */
 static bool claim_pool(struct baton_claim *claim, CUmemoryPool pool)
 {
     struct baton_claim made;
@@ -191,7 +193,7 @@ CUresult cuMemFree_v2(CUdeviceptr ptr)
     return give_back(&claim, REAL(cuMemFree_v2)(ptr));
 }
 
-/* Memory that was substituted has no stream order to be freed in; the plain call waits for the work that uses it. */
+/* Substituted memory cannot be freed in stream order; the plain call waits for the work that uses it. */
 #define FREE_ASYNC(symbol)                                                                              \
     CUresult symbol(CUdeviceptr ptr, CUstream stream)                                                   \
     {                                                                                                   \
@@ -204,7 +206,8 @@ CUresult cuMemFree_v2(CUdeviceptr ptr)
 FREE_ASYNC(cuMemFreeAsync)
 FREE_ASYNC(cuMemFreeAsync_ptsz)
 
-/* Bytes per channel of an array format; formats not listed are block-compressed or video ones of a byte or less. */
+/* Bytes per channel of an array format. Formats not listed are block-compressed or video formats of at most one
+ * byte. */
 static uint64_t format_bytes(int format)
 {
     switch (format) {
@@ -234,7 +237,7 @@ static uint64_t shape_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned level
 {
     uint64_t sum = 0, width = shape->Width, height = shape->Height, depth = shape->Depth;
     if (shape->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
-        return 0; /* memory is mapped into it later, from handles that are counted */
+        return 0; /* memory is mapped into it later; its handles are counted */
     for (unsigned level = 0; level < levels && level < 64; level++) {
         if (__builtin_add_overflow(sum, array_bytes(width, height, depth, shape->Format, shape->NumChannels), &sum))
             return UINT64_MAX;

@@ -1,5 +1,5 @@
-/* Only what a program may take for its own memory is changed. A program that asks NVML and never CUDA connects to
- * nothing: it sees the limit of the environment, or that of the daemon once CUDA is in use in the same process.
+/* Changes only the memory figures that a program may take for its own. A program that uses NVML but not CUDA does not
+ * connect to the daemon: it sees the limit from the environment, or the daemon's limit once the process uses CUDA.
  */
 #include "nvml.h"
 
@@ -61,7 +61,7 @@ void *baton_nvml_wrap(void *handle, const char *symbol, void *found)
     return second ? (void *)nvmlDeviceGetMemoryInfo_v2 : (void *)nvmlDeviceGetMemoryInfo;
 }
 
-/* The limit on the device, and what is used of it. */
+/* The limit on the device, and how much of it is used. */
 static bool limited(nvmlDevice_t device, unsigned long long total, unsigned long long *limit, unsigned long long *used)
 {
     char text[96] = "";

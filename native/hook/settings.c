@@ -1,5 +1,6 @@
-/* Reads and validates the settings. A bad value never ends the program: one sentence says what is wrong and what
- * holds instead, and the default is taken. Numbers are parsed by hand: the C library's parsers got new symbol versions.
+/* Reads and validates the settings. An invalid value never ends the program: the hook logs one sentence that says what
+ * is wrong and which default applies. Numbers are parsed by hand, because the C library's parsers have new symbol
+ * versions.
  */
 #include "settings.h"
 
@@ -15,7 +16,7 @@ static const char service_account_namespace[] = "/var/run/secrets/kubernetes.io/
 static struct baton_settings settings;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Control characters in a value must not reach a terminal or break a frame's lines. */
+/* Control characters in a value must not reach a terminal or break the lines of a frame. */
 static void report(const char *name, const char *value, const char *allowed, const char *taken)
 {
     char shown[80];
@@ -23,7 +24,7 @@ static void report(const char *name, const char *value, const char *allowed, con
     for (; *value && used < sizeof shown - 4; value++)
         shown[used++] = isprint((unsigned char)*value) ? *value : '?';
     shown[used] = '\0';
-    baton_log("%s is '%s%s', but must be %s; %s is used", name, shown, *value ? "..." : "", allowed, taken);
+    baton_log("%s is '%s%s', but must be %s; using %s", name, shown, *value ? "..." : "", allowed, taken);
 }
 
 static const char *value_of(const char *name)
@@ -32,7 +33,7 @@ static const char *value_of(const char *name)
     return value && *value ? value : NULL;
 }
 
-/* Digits at the start of *text; false if there are none or they do not fit. */
+/* Reads the digits at the start of *text; false if there are none or the number overflows. */
 static bool read_digits(const char **text, uint64_t *number)
 {
     const char *start = *text;
@@ -87,7 +88,7 @@ static void read_duration(const char *name, uint64_t *result, const char *taken)
     if (read_quantity(value, durations, BATON_COUNT(durations), &parsed) && parsed <= 86400ull * 1000000)
         *result = parsed;
     else
-        report(name, value, "a time up to one day such as 30s, 500ms or 2m", taken);
+        report(name, value, "a duration of up to one day such as 30s, 500ms or 2m", taken);
 }
 
 static void read_number(const char *name, unsigned low, unsigned high, unsigned *result, const char *taken)
@@ -105,7 +106,7 @@ static void read_number(const char *name, unsigned low, unsigned high, unsigned 
     report(name, value, allowed, taken);
 }
 
-/* A decimal number in thousandths: the daemon takes weights such as 0.5. */
+/* Reads a decimal number as thousandths: the daemon accepts weights such as 0.5. */
 static void read_weight(unsigned *milli)
 {
     const char *value = value_of("BATON_WEIGHT"), *rest = value;
@@ -152,7 +153,7 @@ static int read_choice(const char *name, const char *const *choices, size_t coun
     return fallback;
 }
 
-/* Text that travels in a frame's key=value lines or name fields. */
+/* Reads text that is sent in the key=value lines or name fields of a frame. */
 static void read_text(const char *name, char *result, size_t size, const char *taken)
 {
     const char *value = value_of(name);
@@ -196,7 +197,7 @@ static void read_socket_path(void)
     }
 }
 
-/* As nvshare: outside Kubernetes both names are "none". */
+/* Like nvshare: outside Kubernetes, both names are "none". */
 static void read_pod(void)
 {
     strcpy(settings.pod_name, "none");

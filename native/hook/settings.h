@@ -1,4 +1,4 @@
-/* What the environment asks of the hook, read once, at the first CUDA call. */
+/* The hook's settings, read from the environment once, at the first CUDA call. */
 #ifndef BATON_SETTINGS_H
 #define BATON_SETTINGS_H
 
@@ -20,7 +20,7 @@ struct baton_settings {
     uint64_t idle_us;
     uint64_t window_us;
     uint64_t capture_wait_us;
-    uint64_t read_us; /* with the pid it names the process also outside its namespace, where many have the pid 1 */
+    uint64_t read_us; /* with the pid, identifies the process across pid namespaces, where many have pid 1 */
     char priority[8];
     char tenant[64];
     char run[64];

@@ -1,12 +1,12 @@
-/* Interposes dlsym and dlvsym, so that a program that opens the driver by hand gets the wrappers too.
+/* Interposes dlsym and dlvsym, so that a program that opens the driver with dlopen gets the wrappers too.
  *
- * The real ones cannot be had through dlvsym, because that is interposed as well; they are read from the symbol table
- * of the loaded C library (libdl before glibc 2.34). RTLD_NEXT and RTLD_DEFAULT depend on who calls, so that everything that is
- * not ours must reach the real function with the program's own return address: the entry points are a few
- * instructions of assembly that ask `baton_pick` and otherwise jump.
+ * The real functions cannot be found with dlvsym, which is interposed as well; the hook reads them from the symbol
+ * table of the loaded C library (libdl before glibc 2.34). RTLD_NEXT and RTLD_DEFAULT depend on the caller, so every
+ * lookup that is not ours must reach the real function with the program's own return address: the entry points are a
+ * few assembly instructions that call `baton_pick` and otherwise jump to the real function.
  *
- * Other libraries call dlsym before anything of this process is initialised, sanitizers' and allocators' runtimes among them. Up to
- * the decision that a name is not ours, nothing here calls another library or is instrumented.
+ * Other libraries, such as the runtimes of sanitizers and allocators, call dlsym before this process is initialised.
+ * Until it is decided that a name is ours, this code calls no other library and is not instrumented.
  */
 #include "symbols.h"
 
@@ -59,7 +59,7 @@ EARLY static size_t count_symbols(const struct dynamic *object)
         return object->hash[1];
     if (!object->gnu_hash)
         return 0;
-    /* The GNU table stores no count: the last chain's end is one before it. */
+    /* The GNU hash table stores no symbol count: compute it from the end of the last chain. */
     uint32_t buckets = object->gnu_hash[0], first = object->gnu_hash[1], bloom = object->gnu_hash[2];
     const uint32_t *bucket = object->gnu_hash + 4 + bloom * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
     const uint32_t *chain = bucket + buckets;
@@ -104,7 +104,7 @@ EARLY static void find_in(const struct link_map *loaded)
     }
 }
 
-/* The C library was loaded before anything could call us, so that its place in the list does not move. */
+/* The C library was loaded before any code could call us, so its place in the list does not change. */
 EARLY static void find_real(void)
 {
     if (BATON_LIKELY(__atomic_load_n(&baton_libc_dlsym, __ATOMIC_ACQUIRE) &&
@@ -119,7 +119,7 @@ EARLY static void find_real(void)
             find_in(loaded);
     }
     if (!baton_libc_dlsym || !baton_libc_dlvsym)
-        __builtin_trap(); /* not glibc: nothing could work */
+        __builtin_trap(); /* not glibc, which is required */
 }
 
 void *baton_real_dlsym(void *handle, const char *name)
@@ -135,7 +135,8 @@ static void *real_lookup(void *handle, const char *name, const char *version)
     return ((dlvsym_function *)__atomic_load_n(&baton_libc_dlvsym, __ATOMIC_RELAXED))(handle, name, version);
 }
 
-/* A program must not conclude from our exports that a driver is there: what follows us in the search order counts. */
+/* Our exports must not make a program believe that a driver is present: only libraries after us in the search order
+ * count. */
 static void *pick_global(const char *name, const char *version, bool nvml)
 {
     void *first = real_lookup(RTLD_DEFAULT, name, version);
@@ -150,7 +151,7 @@ static void *pick_global(const char *name, const char *version, bool nvml)
     return baton_wrap_symbol(name, behind);
 }
 
-/* What the program gets for a name, or NOT_OURS when the real function should answer. Called by the entry points. */
+/* What to return for a name, or NOT_OURS if the real function should answer. Called by the entry points. */
 EARLY __attribute__((visibility("hidden"), used)) void *baton_pick(void *handle, const char *name, const char *version)
 {
     find_real();
@@ -158,7 +159,7 @@ EARLY __attribute__((visibility("hidden"), used)) void *baton_pick(void *handle,
         return NOT_OURS;
     bool nvml = starts_with(name, "nvmlDeviceGetMemoryInfo");
     if (name[0] == 'd' && handle != RTLD_DEFAULT) {
-        /* Asked for by name in libdl or libc: a program that looks symbols up through the answer is still ours. */
+        /* A lookup of dlsym itself in libdl or libc: lookups through the result must reach us too. */
         if (equal(name, "dlsym"))
             return real_lookup(handle, name, version) ? (void *)baton_dlsym_base : NULL;
         if (equal(name, "dlvsym"))

@@ -1,16 +1,16 @@
-/* The one table of driver functions that the hook knows; everything else about them is generated from it.
+/* The table of driver functions that the hook knows; all other code about them is generated from it.
  *
- * A row: symbol as exported by libcuda.so.1, name by which cuGetProcAddress knows it, the CUDA version that introduced
- * this ABI, default-stream flavour, group, where the work's stream is, parameters, arguments.
+ * Columns of a row: symbol exported by libcuda.so.1, name for cuGetProcAddress, CUDA version that introduced this ABI,
+ * default-stream flavour, group, stream of the work, parameters, arguments.
  *
  *   BATON_GATED_ROWS   submit work to the GPU; the wrapper is generated and waits for the lock (gated.c)
- *   BATON_WAIT_ROWS    wait for the GPU; the generated wrapper only takes the time (gated.c)
- *   BATON_OWN_ROWS     wrapper written by hand: memory, captures, contexts, symbol lookup
- *   BATON_USED_ROWS    not wrapped; the hook itself calls them
+ *   BATON_WAIT_ROWS    wait for the GPU; the generated wrapper only measures the time (gated.c)
+ *   BATON_OWN_ROWS     hand-written wrapper: memory, captures, contexts, symbol lookup
+ *   BATON_USED_ROWS    not wrapped; called by the hook itself
  *
- * The `stream` column is NONE for work that is finished when the call returns (or has no stream to follow) and the
- * parameter that holds the stream otherwise. Both flavours of a function come from one line: PTSZ and PTDS are the
- * driver's suffixes for the variants whose default stream is per thread.
+ * The `stream` column is NONE if the work has finished when the call returns (or there is no stream to follow),
+ * otherwise the parameter that holds the stream. One line generates both flavours of a function: PTSZ and PTDS are the
+ * driver's suffixes for the variants with a per-thread default stream.
  */
 #ifndef BATON_TABLE_H
 #define BATON_TABLE_H

@@ -1,7 +1,7 @@
-/* Virtual memory management: memory lives as long as a handle to it or a mapping of it does.
+/* Virtual memory management: memory lives as long as a handle to it or a mapping of it exists.
  *
- * A program may release the handle right after mapping it, or keep it and unmap; one unmap may cover several mappings.
- * Handles and mappings are few and their calls slow, so that one list under one mutex serves.
+ * A program may release the handle right after mapping it, or unmap and keep the handle; one unmap may cover several
+ * mappings. Handles and mappings are few and their calls slow, so one list under one mutex is enough.
  */
 #include "client.h"
 #include "driver.h"
@@ -30,7 +30,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct memory *memories;
 static struct mapping *mappings;
 
-/* A handle that has been released may be given out again while the memory behind the old one is still mapped. */
+/* The driver may reuse a released handle while the memory behind the old one is still mapped. */
 static struct memory *find(CUmemGenericAllocationHandle handle)
 {
     for (struct memory *memory = memories; memory; memory = memory->next)
@@ -78,7 +78,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const ba
     return result;
 }
 
-/* The mutex is held over the driver's call: a handle must not be given out anew before its entry is gone. */
+/* The mutex is held during the driver's call: the driver must not reuse a handle before its entry is gone. */
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
     pthread_mutex_lock(&mutex);

@@ -1,4 +1,4 @@
-/* Virtual memory management is counted by handle and mapping (vmm.c). */
+/* Accounts for virtual memory management by handle and mapping (vmm.c). */
 #ifndef BATON_VMM_H
 #define BATON_VMM_H
 

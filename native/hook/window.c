@@ -1,12 +1,13 @@
 /* A sliding window over submitted work, measured in time.
  *
- * Every few calls an event is recorded behind the work. When the calls not yet known to be finished exceed the
- * window, the submitting thread waits for the oldest event only, so that the GPU always has the rest queued. How
- * long that event took from record to completion is how long the calls took that were outstanding then, and the window is
- * as many calls as take the target at that rate. A stall, such as a working set being paged in, shrinks it to a few calls
- * and a handful of quick ones opens it again; nothing is ever synchronised, and no result of the program's calls is touched.
+ * Every few calls the hook records an event after the submitted work. When the calls not yet known to be finished
+ * exceed the window, the submitting thread waits for the oldest event only, so the GPU always has the rest queued. The
+ * time from recording an event to its completion is the time taken by the calls that were outstanding then; the window
+ * is the number of calls that fits into the target time at that rate. A stall, such as paging in a working set, shrinks
+ * it to a few calls, and a few fast calls widen it again. Nothing is synchronised, and no result of a program's call is
+ * changed.
  *
- * The wait is bounded: work that waits for something the program does next must not hang. While any stream captures,
+ * The wait is bounded, so that work which waits for the program's next action does not hang. While any stream captures,
  * nothing is recorded or queried, because a query from any thread can break a capture.
  */
 #include "window.h"
@@ -74,8 +75,8 @@ void baton_window_record(struct baton_window *window, CUstream stream, unsigned 
     baton_capture_allow();
 }
 
-/* A marker's age when it is found finished is at least what its backlog took, and just that if the thread stood by: it may
- * allow a wider window in any case, and asks for a narrower one only when it was waited for. */
+/* The age of a marker when it is found finished is an upper bound of what its backlog took, and exact if the thread was
+ * waiting. So the age may always widen the window, but narrows it only if the thread waited for the marker. */
 static void adapt(struct baton_window *window, const struct baton_marker *marker, bool waited)
 {
     uint64_t age_us = baton_now_us() - marker->recorded_us;
@@ -95,8 +96,8 @@ static bool has_too_much(const struct baton_window *window)
     return window->count && (window->outstanding >= window->width || window->count == BATON_MARKERS);
 }
 
-/* Forgets finished markers; whether the window is still full. The newest one was recorded just now: nobody asks the
- * driver about it as long as there is room. */
+/* Drops finished markers and returns whether the window is still full. While there is room, the newest marker is not
+ * queried, since it was just recorded. */
 static bool is_full(struct baton_window *window, bool waited)
 {
     pthread_mutex_lock(&window->mutex);

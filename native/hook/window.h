@@ -1,4 +1,4 @@
-/* Bounds how much work a context has outstanding, so that a turn can be given back quickly. */
+/* Limits how much work a context has outstanding, so that a turn can be released quickly. */
 #ifndef BATON_WINDOW_H
 #define BATON_WINDOW_H
 
@@ -13,7 +13,7 @@ struct baton_marker {
     CUevent event;
     uint64_t recorded_us;
     unsigned calls;
-    unsigned backlog; /* calls outstanding when it was recorded, its own included */
+    unsigned backlog; /* calls outstanding when it was recorded, including its own */
 };
 
 struct baton_window {
@@ -28,16 +28,16 @@ struct baton_window {
 
 void baton_window_init(struct baton_window *window);
 
-/* Forgets all markers. `destroy`: their context is current and lives on; otherwise they have gone with it. */
+/* Drops all markers. `destroy`: their context is current and stays alive; otherwise they were destroyed with it. */
 void baton_window_clear(struct baton_window *window, bool destroy);
 
-/* Calls that a thread may make until its next marker. */
+/* How many calls a thread may make before its next marker. */
 unsigned baton_window_batch(struct baton_window *window);
 
-/* Puts a marker behind the work just submitted to `stream`; it stands for `calls` calls. */
+/* Records a marker after the work just submitted to `stream`; it covers `calls` calls. */
 void baton_window_record(struct baton_window *window, CUstream stream, unsigned calls);
 
-/* Waits while more than the window is outstanding; returns for how many microseconds. */
+/* Waits while the outstanding work exceeds the window; returns how many microseconds it waited. */
 uint64_t baton_window_throttle(struct baton_window *window);
 
 #endif

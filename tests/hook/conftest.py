@@ -1,4 +1,4 @@
-"""What the hook's tests share: the compiled libraries and programs, a workload under the hook, a scripted daemon."""
+"""Shared by the hook's tests: the compiled libraries and programs, workloads under the hook, a scripted daemon."""
 
 import ctypes
 import mmap
@@ -20,13 +20,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class ProbeDevice(ctypes.Structure):
-    """One device's part of the probe driver's record."""
+    """The record of one device in the probe driver."""
 
     _fields_ = [(name, ctypes.c_int64) for name in ("launches", "copies", "inside", "busy_until_us")]
 
 
 class ProbeRecord(ctypes.Structure):
-    """What the probe driver counts, readable while the workload runs."""
+    """The probe driver's counters, readable while the workload runs."""
 
     _fields_ = [
         (name, ctypes.c_int64)
@@ -98,7 +98,7 @@ class Workloads:
 
 
 def finish(process: subprocess.Popen[str], timeout_s: float = scripted.PATIENCE_S) -> str:
-    """Wait for a workload to end well and return its output; its stderr is part of a failure's message."""
+    """Wait for a workload to exit successfully and return its output; a failure message includes its stderr."""
     out, err = process.communicate(timeout=timeout_s)
     assert process.returncode == 0, f"exit {process.returncode}\n{out}\n{err}"
     return out
@@ -131,7 +131,7 @@ def driver_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def program(driver_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
-    """Compiles a C program of `programs/` against the driver, once."""
+    """Compiles a C program from `programs/` against the driver, once."""
     folder = tmp_path_factory.mktemp("programs")
     built: dict[str, Path] = {}
 

@@ -1,4 +1,4 @@
-"""A lock daemon whose every step a test decides: it records what clients send and answers only what it is told."""
+"""A scripted lock daemon: it records what clients send, and the test decides every answer."""
 
 import contextlib
 import queue
@@ -12,7 +12,7 @@ from baton.lock import wire
 from baton.lock.wire import Kind
 
 PATIENCE_S = 120.0
-"""Not a measure of anything: only what turns a hang into a failure."""
+"""Only turns a hang into a failure; not a measurement of anything."""
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Client:
         return self.registration.data[:16]
 
     def expect(self, kind: Kind, timeout_s: float = PATIENCE_S) -> wire.Frame:
-        """The next frame other than REPORT, which must be of this kind."""
+        """The next frame other than REPORT, which must be of kind `kind`."""
         frame = self.next(timeout_s)
         assert frame.kind == kind, f"expected {kind.name}, got {Kind(frame.kind).name} {wire.fields(frame)}"
         return frame
@@ -43,7 +43,7 @@ class Client:
                 return frame
 
     def silent(self, for_s: float = 0.1) -> bool:
-        """Whether nothing but reports comes for a while."""
+        """Whether only reports arrive during `for_s` seconds."""
         try:
             self.next(for_s)
         except queue.Empty:
@@ -62,7 +62,7 @@ class Client:
     def greet(
         self, *, epoch: str = "e1", idle_ms: int = 60_000, report_ms: int = 0, on: bool = True, **limits: int
     ) -> dict[str, str]:
-        """The whole greeting of a Baton daemon; returns what IDENTITY said."""
+        """The complete greeting of a Baton daemon; returns the fields of IDENTITY."""
         self.expect(Kind.REGISTER)
         hello = {"version": 1, "epoch": epoch, "gpu": "", "idle_ms": idle_ms, "report_ms": report_ms}
         self.send(wire.welcome(0xABC, on=on) + wire.extension(Kind.HELLO, hello))
@@ -80,7 +80,7 @@ class Client:
 
 
 class Daemon:
-    """Listens where hooks look; every accepted connection is a Client that the test takes with `client()`."""
+    """Listens where hooks connect; each accepted connection becomes a Client that the test gets from `client()`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -101,19 +101,19 @@ class Daemon:
         return self
 
     def stop(self) -> None:
-        """As kill -9 leaves it: every connection gone, the socket file still there."""
+        """Ends as after kill -9: every connection is gone, the socket file is still there."""
         if self._listener is not None:
             with contextlib.suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
             assert self._accepting is not None
-            self._accepting.join(PATIENCE_S)  # whom it still accepted is closed with the others
+            self._accepting.join(PATIENCE_S)  # a client accepted during the stop is closed with the others
             self._listener.close()
             self._listener = None
         for client in self._all:
             client.close()
         self._all.clear()
         for _ in self._threads:
-            self.clients.put(None)  # nobody waits for a client that will not come
+            self.clients.put(None)  # wakes a thread that waits for a client
         for thread in self._threads:
             thread.join(PATIENCE_S)
         self._threads.clear()
@@ -127,7 +127,7 @@ class Daemon:
         return client
 
     def serve(self, work: Callable[[Client], object]) -> threading.Thread:
-        """Serve the next client in the background, should one come."""
+        """Serve the next client, if one connects, in the background."""
 
         def body() -> None:
             with contextlib.suppress(queue.Empty):

@@ -1,4 +1,4 @@
-"""Stream captures are never broken, whatever the lock does meanwhile."""
+"""Stream captures are never broken, whatever the lock does in the meantime."""
 
 import time
 from collections.abc import Callable
@@ -44,7 +44,7 @@ def test_a_drop_waits_for_the_end_of_a_capture(workloads: Workloads, daemon: Dae
 
 
 def test_a_capture_that_does_not_end_does_not_keep_the_lock(workloads: Workloads, daemon: Daemon) -> None:
-    """The lock goes back and the capture stays whole; its thread goes on with the next turn."""
+    """The lock is released and the capture stays intact; its thread continues in the next turn."""
     code = CAPTURE.replace("say('end'", "assert launch(None) == 0\nsay('end'")
     work = workloads.python(code, BATON_CAPTURE_WAIT="100ms")
     assert work.stdin is not None
@@ -82,8 +82,8 @@ def test_captured_work_needs_no_lock(workloads: Workloads, daemon: Daemon) -> No
     finish(work)
 
 
-def test_an_idle_turn_is_not_given_back_during_a_capture(workloads: Workloads, daemon: Daemon) -> None:
-    # The turn is taken inside the capture: before it, a pause of 20 ms would rightly end the turn.
+def test_an_idle_turn_is_not_released_during_a_capture(workloads: Workloads, daemon: Daemon) -> None:
+    # The turn is requested inside the capture, because a pause of 20 ms before it would correctly end the turn.
     work = workloads.python(
         CAPTURE.replace("launch(stream)\n", "", 1).replace("say('capturing')", "launch(); say('capturing')")
     )
@@ -105,7 +105,7 @@ def test_an_idle_turn_is_not_given_back_during_a_capture(workloads: Workloads, d
 
 
 def test_a_capturing_thread_may_still_do_other_work(workloads: Workloads, daemon: Daemon) -> None:
-    """With the drop put off, the gate stays open: the work may be what the capture's end waits for."""
+    """While the drop is delayed, the gate stays open: the other work may be needed before the capture can end."""
     code = CAPTURE.replace("graph =", "assert launch() == 0\ngraph =")
     work = workloads.python(code)
     assert work.stdin is not None

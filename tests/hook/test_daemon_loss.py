@@ -1,4 +1,4 @@
-"""The program outlives the daemon: absent, killed, restarted, silent, or talking nonsense."""
+"""The program survives a daemon that is absent, killed, restarted, silent, or sends garbage."""
 
 import queue
 import random
@@ -37,11 +37,11 @@ def answer(work: subprocess.Popen[str]) -> str:
     return work.stdout.readline().strip()
 
 
-def test_without_a_daemon_the_program_goes_on_unscheduled(workloads: Workloads) -> None:
+def test_without_a_daemon_the_program_runs_unscheduled(workloads: Workloads) -> None:
     work = workloads.python("use(); say(launch())", BATON_DAEMON_TIMEOUT="100ms")
     out, err = work.communicate(timeout=PATIENCE_S)
     assert out == "0\n"
-    assert err.count("goes on unscheduled") == 1
+    assert err.count("runs unscheduled") == 1
 
 
 def test_without_a_daemon_calls_fail_when_asked(workloads: Workloads) -> None:
@@ -70,7 +70,7 @@ def test_an_unscheduled_program_is_scheduled_again(workloads: Workloads) -> None
     daemon = Daemon(workloads.sockets).start()
     client = daemon.client()
     client.greet()
-    assert client.silent(0.3)  # what ran without a turn is stopped; nothing is owed for it
+    assert client.silent(0.3)  # work that ran without a turn is stopped, and nothing is reported for it
     launches = workloads.record.devices[0].launches
     ask(work)
     client.expect(Kind.REQ_LOCK)
@@ -81,7 +81,7 @@ def test_an_unscheduled_program_is_scheduled_again(workloads: Workloads) -> None
     daemon.stop()
 
 
-def test_a_holder_works_on_and_resumes(workloads: Workloads, daemon: Daemon) -> None:
+def test_a_holder_keeps_working_and_resumes(workloads: Workloads, daemon: Daemon) -> None:
     work = workloads.python(ONE_BY_ONE)
     ask(work)
     client = daemon.client()
@@ -120,7 +120,7 @@ def test_a_waiter_resumes_its_place(workloads: Workloads, daemon: Daemon) -> Non
     assert finish(work) == "0\n"
 
 
-def test_a_daemon_killed_many_times_loses_nobody(workloads: Workloads, daemon: Daemon) -> None:
+def test_a_daemon_killed_many_times_loses_no_client(workloads: Workloads, daemon: Daemon) -> None:
     work = workloads.python(STEADY)
     chance = random.Random(3)
     for turn in range(25):
@@ -142,7 +142,9 @@ def test_a_daemon_killed_many_times_loses_nobody(workloads: Workloads, daemon: D
     assert finish(work) == "done\n"
 
 
-def test_a_daemon_that_dies_during_a_release_hears_that_nothing_is_held(workloads: Workloads, daemon: Daemon) -> None:
+def test_after_a_daemon_dies_during_a_release_the_next_learns_that_nothing_is_held(
+    workloads: Workloads, daemon: Daemon
+) -> None:
     work = workloads.python("use(); launch(); say('launched'); told()", PROBE_KERNEL_US="3600000000")
     client = daemon.client()
     client.greet(epoch="11")
@@ -159,7 +161,7 @@ def test_a_daemon_that_dies_during_a_release_hears_that_nothing_is_held(workload
     finish(work)
 
 
-def test_under_nvshares_daemon_the_base_dialect_is_enough(workloads: Workloads, daemon: Daemon) -> None:
+def test_the_base_dialect_is_enough_for_nvshares_daemon(workloads: Workloads, daemon: Daemon) -> None:
     work = workloads.python(ONE_BY_ONE)
     ask(work)
     client = daemon.client()
@@ -171,7 +173,7 @@ def test_under_nvshares_daemon_the_base_dialect_is_enough(workloads: Workloads, 
     ask(work)
     client.grant()
     assert answer(work) == "0"
-    # That daemon cannot be told what is held: the turn is given up and asked for again.
+    # nvshare's daemon has no RESUME: the hook gives up the turn and requests a new one.
     daemon.stop()
     daemon.start()
     client = daemon.client()
@@ -191,7 +193,7 @@ def test_a_daemon_that_starts_switched_off_gates_nothing(workloads: Workloads, d
 
 
 def test_a_silent_daemon_is_a_lost_one(workloads: Workloads, daemon: Daemon) -> None:
-    """Stopped, not dead: it accepts, but never answers."""
+    """The daemon is stopped rather than dead: it accepts connections but never answers."""
     work = workloads.python("use(); say(launch())", BATON_DAEMON_TIMEOUT="200ms")
     assert finish(work) == "0\n"
 
@@ -207,7 +209,7 @@ def test_a_frame_in_pieces_is_one_frame(workloads: Workloads, daemon: Daemon) ->
     assert finish(work) == "0\n"
 
 
-def test_a_refusal_is_told_once_with_its_reason(workloads: Workloads, daemon: Daemon) -> None:
+def test_a_refusal_is_logged_once_with_its_reason(workloads: Workloads, daemon: Daemon) -> None:
     work = workloads.python("use(); say(launch())", BATON_DAEMON_TIMEOUT="1500ms")
     for _ in range(3):
         client = daemon.client()
@@ -219,10 +221,10 @@ def test_a_refusal_is_told_once_with_its_reason(workloads: Workloads, daemon: Da
     assert out == "0\n"
     assert err.count("there is no such GPU here") == 1
     assert "no lock daemon answers" not in err
-    assert err.count("goes on unscheduled") == 1
+    assert err.count("runs unscheduled") == 1
 
 
-def test_a_revoked_turn_is_given_back_with_the_reason(workloads: Workloads, daemon: Daemon) -> None:
+def test_a_revoked_turn_is_released_and_the_reason_logged(workloads: Workloads, daemon: Daemon) -> None:
     work = workloads.python("use(); launch(); say('launched'); told()")
     client = daemon.client()
     client.greet()
@@ -236,7 +238,7 @@ def test_a_revoked_turn_is_given_back_with_the_reason(workloads: Workloads, daem
 
 @pytest.mark.parametrize("seed", range(8))
 def test_garbage_never_breaks_the_program(workloads: Workloads, daemon: Daemon, seed: int) -> None:
-    """Frames of any content, in any order, cut anywhere; then a daemon that behaves."""
+    """Frames with any content, in any order, cut at any point; then a daemon that behaves."""
     chance = random.Random(seed)
     work = workloads.python(
         "use()\nfor _ in range(50):\n    assert launch() == 0\nsay('done')", BATON_DAEMON_TIMEOUT="1m"

@@ -1,4 +1,4 @@
-"""Every form of work is gated in every flavour: with the daemon gone for good, none of them reaches the driver."""
+"""Every kind of work is gated in every variant: without a daemon, no call reaches the driver."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ NOT_READY = 802
 
 
 def forms_of_work() -> list[tuple[str, str, int, int]]:
-    """Symbol, name, version and cuGetProcAddress flags of all work that the simulated driver knows or has heard of."""
+    """Symbol, name, version and cuGetProcAddress flags of all calls for work that the simulated driver knows."""
     text = (ROOT / "native" / "simgpu" / "names.h").read_text()
     work = r"(cu(?:Launch(?!HostFunc)|Memcpy|Memset|GraphLaunch|GraphUpload|MemPrefetch)\w*)"
     found = []
@@ -33,7 +33,7 @@ def card(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 def test_no_form_passes_without_a_turn(workloads: Workloads, card: dict[str, str]) -> None:
-    """A gated call then has a result of its own; the driver would have another one for such arguments."""
+    """A gated call fails with the hook's own result; the driver would return a different one for these arguments."""
     forms = forms_of_work()
     assert len(forms) > 80
     code = f"""

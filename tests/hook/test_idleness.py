@@ -1,4 +1,4 @@
-"""When an unused turn is given back: the hook's own code in virtual time, so that nothing depends on the machine."""
+"""When an unused turn is released: the hook's own code in virtual time, so results do not depend on the machine."""
 
 import subprocess
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ COST_US = 1_000_000
 
 
 class Holder:
-    """A program with the turn, on a clock of its own. Only `work` and `wait_in_driver` keep the GPU busy."""
+    """A program with the turn, on its own clock. Only `work` and `wait_in_driver` keep the GPU busy."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
@@ -33,7 +33,7 @@ class Holder:
         return answer == "1"
 
     def _pass(self, until_us: int) -> int | None:
-        """Let time go by as the client thread does; when the turn was given back, if it was."""
+        """Let time pass as the client thread does; returns when the turn was released, if it was."""
         while self._look_us <= until_us:
             self.now_us = max(self._look_us, self.now_us)
             if self._tell("look", self.now_us):
@@ -42,21 +42,21 @@ class Holder:
         return None
 
     def work(self, for_us: int = 10_000) -> None:
-        """Call now and then for a while."""
+        """Make calls at intervals for a while."""
         for _ in range(10):
             self._calls += 1
             self._tell("number", self._calls)
             assert self._pass(self.now_us + for_us // 10) is None
 
     def wait_in_driver(self, for_us: int) -> int | None:
-        """Wait for the GPU; the time at which the turn was given back meanwhile."""
+        """Wait for the GPU; returns when the turn was released during the wait, if it was."""
         self._tell("wait", 0)
         released_us = self._pass(self.now_us + for_us)
         self._tell("wait", self.now_us)
         return released_us
 
     def pause(self, for_us: int) -> int | None:
-        """Do nothing with the GPU; after how long the turn was given back, if it was. Then ask again."""
+        """Leave the GPU unused, then request it again; returns after how long the turn was released, if it was."""
         began_us = self.now_us
         released_us = self._pass(began_us + for_us)
         if released_us is None:
@@ -81,11 +81,11 @@ def holder(built: Path) -> Iterator[Holder]:
         process.kill()
 
 
-def test_an_unknown_program_is_waited_for_as_long_as_coming_back_costs(holder: Holder) -> None:
+def test_the_patience_with_an_unknown_program_is_the_cost_of_coming_back(holder: Holder) -> None:
     holder.work()
     released_us = holder.pause(10 * COST_US)
     assert released_us is not None
-    assert COST_US <= released_us <= 1.125 * COST_US  # when it last called is known to an eighth of the patience
+    assert COST_US <= released_us <= 1.125 * COST_US  # the time of the last call is known to an eighth of the patience
 
 
 def test_a_pause_shorter_than_coming_back_keeps_the_turn(holder: Holder) -> None:
@@ -94,7 +94,7 @@ def test_a_pause_shorter_than_coming_back_keeps_the_turn(holder: Holder) -> None
         assert holder.pause(COST_US * 9 // 10) is None
 
 
-def test_who_waits_in_the_driver_is_at_work(holder: Holder) -> None:
+def test_a_program_that_waits_in_the_driver_is_busy(holder: Holder) -> None:
     holder.work()
     assert holder.wait_in_driver(20 * COST_US) is None
 
@@ -105,7 +105,7 @@ def test_idleness_begins_at_the_end_of_the_wait(holder: Holder) -> None:
     assert holder.pause(10 * COST_US) == COST_US
 
 
-def test_who_always_pauses_for_long_gives_the_turn_back_almost_at_once(holder: Holder) -> None:
+def test_a_program_with_only_long_pauses_releases_the_turn_almost_at_once(holder: Holder) -> None:
     for _ in range(4):
         holder.work()
         holder.wait_in_driver(COST_US)
@@ -116,7 +116,7 @@ def test_who_always_pauses_for_long_gives_the_turn_back_almost_at_once(holder: H
 
 
 def test_short_pauses_between_long_ones_still_keep_the_turn(holder: Holder) -> None:
-    """Bursts of work with short pauses inside, long pauses between the bursts."""
+    """Bursts of work with short pauses inside a burst and long pauses between bursts."""
     given_back: list[int | None] = []
     for _ in range(20):
         for _ in range(3):
@@ -132,7 +132,7 @@ def test_short_pauses_between_long_ones_still_keep_the_turn(holder: Holder) -> N
 
 
 @pytest.mark.parametrize("pause_us", [COST_US // 20, COST_US // 3, COST_US * 9 // 10])
-def test_a_change_of_habits_is_learned(holder: Holder, pause_us: int) -> None:
+def test_a_change_in_behaviour_is_learned(holder: Holder, pause_us: int) -> None:
     for _ in range(20):
         holder.work()
         holder.wait_in_driver(COST_US)
@@ -142,10 +142,10 @@ def test_a_change_of_habits_is_learned(holder: Holder, pause_us: int) -> None:
         holder.work()
         holder.wait_in_driver(COST_US)
         needless += holder.pause(pause_us) is not None
-    assert needless <= 16  # as many pauses as are remembered
+    assert needless <= 16  # the number of pauses that are remembered
 
 
-def test_work_that_only_the_drain_saw_begins_idleness_anew(holder: Holder) -> None:
+def test_work_seen_only_by_the_drain_restarts_the_idle_time(holder: Holder) -> None:
     holder.work()
     began_us = holder.now_us
     assert holder._pass(began_us + 2 * COST_US) is not None

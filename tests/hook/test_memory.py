@@ -1,4 +1,4 @@
-"""The memory limit holds on every path; memory is managed when oversubscription is allowed; queries tell the limit."""
+"""The memory limit applies on every path; oversubscription makes memory managed; queries report the limit."""
 
 from tests.hook.conftest import Workloads, finish
 from tests.hook.daemon import Daemon
@@ -14,13 +14,13 @@ def test_plain_memory_becomes_managed(workloads: Workloads, daemon: Daemon) -> N
     assert (workloads.record.managed, workloads.record.plain) == (1, 0)
 
 
-def test_plain_memory_stays_plain_when_the_user_says_so(workloads: Workloads, daemon: Daemon) -> None:
+def test_plain_memory_stays_plain_if_the_user_disables_oversubscription(workloads: Workloads, daemon: Daemon) -> None:
     daemon.serve(lambda client: client.greet())
     assert workloads.run("use(); say(allocate(1 << 20)[0])", BATON_OVERSUBSCRIBE="0") == "0\n"
     assert (workloads.record.managed, workloads.record.plain) == (0, 1)
 
 
-def test_plain_memory_stays_plain_when_the_daemon_says_so(workloads: Workloads, daemon: Daemon) -> None:
+def test_plain_memory_stays_plain_if_the_daemon_disables_oversubscription(workloads: Workloads, daemon: Daemon) -> None:
     daemon.serve(lambda client: client.greet(oversubscribe=0))
     assert workloads.run("use(); say(allocate(1 << 20)[0])") == "0\n"
     assert (workloads.record.managed, workloads.record.plain) == (0, 1)
@@ -88,7 +88,7 @@ def test_one_process_may_exceed_the_card_when_asked(workloads: Workloads, daemon
     assert workloads.run(code, NVSHARE_ENABLE_SINGLE_OVERSUB="0") == "[0, 0, 0]\n"
 
 
-def test_memory_of_a_destroyed_context_is_given_back(workloads: Workloads, daemon: Daemon) -> None:
+def test_memory_of_a_destroyed_context_is_returned(workloads: Workloads, daemon: Daemon) -> None:
     daemon.serve(lambda client: client.greet(memory=8 * MIB))
     code = """
 context = ctypes.c_void_p()
@@ -101,7 +101,7 @@ for _ in range(3):
     assert workloads.run(code) == "0\n0\n0\n"
 
 
-def test_stream_ordered_memory_counts_and_stays_what_it_is(workloads: Workloads, daemon: Daemon) -> None:
+def test_stream_ordered_memory_counts_and_is_not_substituted(workloads: Workloads, daemon: Daemon) -> None:
     daemon.serve(lambda client: client.greet(memory=8 * MIB))
     code = """
 use()
@@ -120,6 +120,6 @@ def test_managed_memory_freed_in_stream_order_is_freed(workloads: Workloads, dae
     assert workloads.record.freed_async == 0
 
 
-def test_allocation_goes_on_without_a_daemon(workloads: Workloads) -> None:
+def test_allocation_works_without_a_daemon(workloads: Workloads) -> None:
     work = workloads.python("use(); say(allocate(1 << 20)[0])")
     assert finish(work) == "0\n"

@@ -1,4 +1,4 @@
-"""Our hook under nvshare's own daemon. Its programs are found in the directory that BATON_NVSHARE_PEERS names."""
+"""The hook under nvshare's own daemon. BATON_NVSHARE_PEERS names the directory that holds nvshare's programs."""
 
 import os
 import shlex
@@ -29,9 +29,9 @@ echo both ended well
 """
 
 
-@pytest.mark.skipif(not PEERS, reason="BATON_NVSHARE_PEERS names no directory with nvshare-scheduler and nvsharectl")
+@pytest.mark.skipif(not PEERS, reason="set BATON_NVSHARE_PEERS to a directory with nvshare-scheduler and nvsharectl")
 def test_two_workloads_take_turns(workloads: Workloads, program: Callable[[str], str]) -> None:
-    """The daemon's path is fixed, so that it gets a /run of its own."""
+    """The daemon's socket path is fixed, so the test gives it a /run of its own."""
     environment = workloads.environment(BATON_SOCKET_DIR="/var/run/nvshare", BATON_ON_DAEMON_LOSS="fail")
     preload = environment.pop("LD_PRELOAD")
     work = f"env LD_PRELOAD={shlex.quote(preload)} {shlex.quote(program('hammer'))} 3"
@@ -46,4 +46,4 @@ def test_two_workloads_take_turns(workloads: Workloads, program: Callable[[str],
     )
     assert (done.returncode, done.stdout) == (0, "both ended well\n"), done.stderr
     assert workloads.record.devices[0].launches > 0
-    assert workloads.record.syncs > 0  # at least one turn was given back
+    assert workloads.record.syncs > 0  # at least one turn was released

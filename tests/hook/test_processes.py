@@ -16,7 +16,7 @@ from tests.lock.clocks import JUMPS, Clock
 from tests.lock.clocks import clock as clock  # the fixture
 
 
-def nobody_came(daemon: Daemon) -> bool:
+def no_client_came(daemon: Daemon) -> bool:
     with pytest.raises(queue.Empty):
         daemon.client(0.2)
     return True
@@ -27,7 +27,7 @@ def test_a_program_without_cuda_never_connects(workloads: Workloads, daemon: Dae
     bare = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
     hooked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=workloads.environment())
     assert (hooked.stdout, hooked.stderr) == (bare, "")
-    assert nobody_came(daemon)
+    assert no_client_came(daemon)
 
 
 def test_a_program_that_only_looks_for_devices_never_connects(workloads: Workloads, daemon: Daemon) -> None:
@@ -38,7 +38,7 @@ check('cuDeviceGetCount', ctypes.byref(count))
 say(count.value, len(os.listdir('/proc/self/task')))
 """
     assert workloads.run(code) == "1 1\n"
-    assert nobody_came(daemon)
+    assert no_client_came(daemon)
 
 
 def test_a_child_leaves_its_parents_connection_alone(workloads: Workloads, daemon: Daemon) -> None:
@@ -62,7 +62,7 @@ told()
     finish(work)
 
 
-def test_a_child_that_uses_the_gpu_is_a_client_of_its_own(workloads: Workloads, daemon: Daemon) -> None:
+def test_a_child_that_uses_the_gpu_is_a_separate_client(workloads: Workloads, daemon: Daemon) -> None:
     code = """
 use()
 launch()
@@ -84,7 +84,7 @@ say(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert finish(work) == "0\n"
 
 
-def test_nothing_of_ours_survives_exec(workloads: Workloads, daemon: Daemon) -> None:
+def test_exec_removes_threads_and_descriptors_of_the_hook(workloads: Workloads, daemon: Daemon) -> None:
     code = "use(); launch(); os.execvp('ls', ['ls', '/proc/self/fd'])"
     work = workloads.python(code)
     client = daemon.client()
@@ -117,7 +117,7 @@ say('done'); told()
     finish(work)
 
 
-def test_our_threads_take_no_signals(workloads: Workloads, daemon: Daemon) -> None:
+def test_threads_of_the_hook_block_signals(workloads: Workloads, daemon: Daemon) -> None:
     code = "use(); launch(); say(os.getpid()); told()"
     work = workloads.python(code)
     assert work.stdout is not None
@@ -147,8 +147,8 @@ def test_the_driver_may_be_closed_and_opened_again(workloads: Workloads, daemon:
     assert workloads.record.devices[0].launches == 100
 
 
-def test_a_context_handle_that_is_used_again_for_another_gpu(workloads: Workloads, daemon: Daemon) -> None:
-    """The driver may give a destroyed context's address to the next one."""
+def test_a_context_handle_reused_for_another_gpu(workloads: Workloads, daemon: Daemon) -> None:
+    """The driver may reuse a destroyed context's address for the next one."""
     code = """
 check('cuInit', 0)
 context = ctypes.c_void_p()
@@ -169,8 +169,8 @@ say('done'); told()
     finish(work)
 
 
-def test_a_primary_context_may_be_retained_and_released_without_end(workloads: Workloads, daemon: Daemon) -> None:
-    """Libraries do so around every call; what was recorded behind the work must not pile up."""
+def test_a_primary_context_may_be_retained_and_released_many_times(workloads: Workloads, daemon: Daemon) -> None:
+    """Libraries do this around every call; the recorded events must not accumulate."""
     work = workloads.python("""
 context = use()
 for _ in range(100):
@@ -220,8 +220,8 @@ os._exit(0)
     finish(work)
 
 
-def test_a_child_does_not_wait_for_threads_that_it_has_not(workloads: Workloads, daemon: Daemon) -> None:
-    """A thread is inside the driver when another one forks; in the child it does not exist."""
+def test_a_child_does_not_wait_for_threads_of_its_parent(workloads: Workloads, daemon: Daemon) -> None:
+    """A thread is inside the driver when another thread forks; the child does not have that thread."""
     code = """
 thread = threading.Thread(target=lambda: (use(), say('launching'), launch()))
 thread.start()
@@ -253,7 +253,7 @@ os.waitpid(child, 0)
 
 
 def test_a_hooked_program_is_not_disturbed_by_a_jump(clock: Clock, workloads: Workloads, daemon: Daemon) -> None:
-    """Waiting, throttling and giving back go on, whatever the time of day is."""
+    """Waiting, throttling and releasing continue, whatever happens to the time of day."""
     code = "use(); stream = new_stream()\nwhile not told(): [launch(stream) for _ in range(50)]; say('launched')"
     jumping = {"LD_PRELOAD": f"{clock.library}:{workloads.hook}", "JUMP_FILE": str(clock.file)}
     work = workloads.python(code, PROBE_KERNEL_US="200", BATON_WINDOW="5ms", **jumping)

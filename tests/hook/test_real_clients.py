@@ -24,7 +24,7 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Two simulated cards whose time runs fast."""
+    """Two simulated cards with accelerated time."""
     directory = tmp_path_factory.mktemp("machine")
     simulated.start([profiles.find("t4")] * 2, directory, time_scale=1000)
     yield directory
@@ -33,7 +33,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def sockets(machine: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The real daemon, handing the cards round in short turns."""
+    """The real daemon, passing the cards around in short turns."""
     settings = Settings(mode=Mode.SERIAL, quantum_s=0.01, min_quantum_s=0.005, idle_s=0.05)
     cards = [(card.uuid, card.memory_bytes) for card in simulated.status(machine).cards]
     with daemons.running(tmp_path_factory.mktemp("daemon"), Config(settings=settings), cards) as nursery:

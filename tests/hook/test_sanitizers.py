@@ -1,4 +1,4 @@
-"""The hook under load, built with each sanitizer: no report, no failed call."""
+"""The hook under load, built with each sanitizer: no sanitizer report, no failed call."""
 
 import functools
 import shutil
@@ -19,7 +19,7 @@ RUNTIME = {"address": "libasan.so", "undefined": "libubsan.so", "thread": "libts
 
 @functools.cache
 def runtime(sanitizer: str) -> str | None:
-    """The sanitizer's runtime, which has to be loaded before the hook."""
+    """The sanitizer's runtime library, which must be loaded before the hook."""
     compiler = shutil.which("cc") or "gcc"
     asked = subprocess.run([compiler, f"-print-file-name={RUNTIME[sanitizer]}"], capture_output=True, text=True)
     path = asked.stdout.strip()
@@ -64,6 +64,6 @@ def test_a_stressed_client_is_clean(
     served = [daemon.serve(lambda client: alternate(client, 2.0)) for _ in range(2)]
     for thread in served:
         thread.join()
-    wait_for_launches(workloads, work, 100)  # a report ends the program with 66
+    wait_for_launches(workloads, work, 100)  # a sanitizer report ends the program with status 66
     finish(work)
     assert workloads.record.broken_captures == 0

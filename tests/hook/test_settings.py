@@ -1,4 +1,4 @@
-"""Settings come from the environment; a bad one is one sentence and the default, never a failure."""
+"""Settings come from the environment; an invalid value is logged in one sentence and replaced by the default."""
 
 import random
 from collections.abc import Callable
@@ -36,7 +36,7 @@ BAD = [
     ("BATON_WEIGHT", "1000.001", "a number from 0.001 to 1000", "1"),
     ("BATON_PRIORITY", "urgent", "low, normal or high", "normal"),
     ("BATON_ON_DAEMON_LOSS", "exit", "wait, continue or fail", "continue"),
-    ("BATON_DAEMON_TIMEOUT", "2d", "a time up to one day such as 30s, 500ms or 2m", "30s"),
+    ("BATON_DAEMON_TIMEOUT", "2d", "a duration of up to one day such as 30s, 500ms or 2m", "30s"),
     ("BATON_GANG", "yes", "1, true, on, 0, false or off", "0"),
     ("BATON_OVERSUBSCRIBE", "maybe", "1, true, on, 0, false or off", "1"),
     ("BATON_SOCKET_DIR", "relative/dir", "an absolute path of at most 92 characters", None),
@@ -58,11 +58,13 @@ def test_a_bad_value_is_one_sentence(
     lines = errors(workloads, daemon, program("reach"), **more, **{name: value})
     wanted = f"baton: {name} is '{value}', but must be {allowed}; "
     assert lines[0].startswith(wanted)
-    assert taken is None or lines[0] == f"{wanted}{taken} is used"
+    assert taken is None or lines[0] == f"{wanted}using {taken}"
     assert len([line for line in lines if name in line]) == 1
 
 
-def test_good_values_travel_to_the_daemon(workloads: Workloads, daemon: Daemon, program: Callable[[str], str]) -> None:
+def test_valid_values_are_sent_to_the_daemon(
+    workloads: Workloads, daemon: Daemon, program: Callable[[str], str]
+) -> None:
     work = workloads.start(
         program("reach"),
         "linked",
@@ -126,7 +128,7 @@ def test_debug_prints_every_setting(workloads: Workloads, daemon: Daemon, progra
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_any_environment_is_survived(
+def test_the_program_survives_any_environment(
     workloads: Workloads, daemon: Daemon, program: Callable[[str], str], seed: int
 ) -> None:
     chance = random.Random(seed)

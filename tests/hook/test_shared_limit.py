@@ -1,4 +1,4 @@
-"""One memory limit for all processes of a run, whatever becomes of them or of the daemon."""
+"""One memory limit for all processes of a run, whatever happens to them or to the daemon."""
 
 import subprocess
 import time
@@ -13,7 +13,7 @@ from tests.lock import daemons
 
 GIB = 1 << 30
 CARD = ("GPU-a0a0a0a0-a0a0-a0a0-a0a0-a0a0a0a0a0a0", 16 * GIB)
-SERVANT = """
+SERVER = """
 use()
 held = {}
 for line in iter(sys.stdin.readline, ''):
@@ -30,11 +30,11 @@ for line in iter(sys.stdin.readline, ''):
 
 
 class Process:
-    """A process of a run that allocates when told to."""
+    """A process of a run that allocates on command."""
 
     def __init__(self, workloads: Workloads, sockets: Path, run: str, **more: str) -> None:
         settings = {"BATON_RUN_ID": run, "BATON_MEMORY_LIMIT": "4Gi", "BATON_SOCKET_DIR": str(sockets)}
-        self.process: subprocess.Popen[str] = workloads.python(SERVANT, **(settings | more))
+        self.process: subprocess.Popen[str] = workloads.python(SERVER, **(settings | more))
 
     def ask(self, word: str, size: int = 0) -> int:
         assert self.process.stdin is not None
@@ -51,7 +51,7 @@ class Process:
     def left(self) -> int:
         return self.ask("left")
 
-    def comes_to_have_left(self, size: int) -> None:
+    def await_left(self, size: int) -> None:
         until = time.monotonic() + PATIENCE_S
         while self.left() != size:
             assert time.monotonic() < until, f"{self.left()} bytes are left, not {size}"
@@ -81,18 +81,18 @@ def test_runs_do_not_share(workloads: Workloads, nursery: daemons.Nursery) -> No
     assert second.allocate(4 * GIB)
 
 
-def test_without_a_run_everybody_has_the_limit_alone(workloads: Workloads, nursery: daemons.Nursery) -> None:
+def test_without_a_run_each_process_has_its_own_limit(workloads: Workloads, nursery: daemons.Nursery) -> None:
     first, second = (Process(workloads, nursery.sockets, "") for _ in range(2))
     assert first.allocate(4 * GIB)
     assert second.allocate(4 * GIB)
 
 
-def test_the_memory_of_a_killed_process_is_given_back(workloads: Workloads, nursery: daemons.Nursery) -> None:
+def test_the_memory_of_a_killed_process_is_returned(workloads: Workloads, nursery: daemons.Nursery) -> None:
     first, second = (Process(workloads, nursery.sockets, "r1") for _ in range(2))
     assert first.allocate(4 * GIB)
     assert not second.allocate(1)
     first.process.kill()
-    second.comes_to_have_left(4 * GIB)
+    second.await_left(4 * GIB)
     assert second.allocate(4 * GIB)
 
 
@@ -103,18 +103,18 @@ def test_the_limit_is_shared_again_after_a_restart_of_the_daemon(
     assert first.allocate(GIB)
     assert second.allocate(GIB)
     nursery.end()
-    assert second.allocate(GIB)  # on the page of the daemon that is gone
+    assert second.allocate(GIB)  # using the page of the daemon that is gone
     assert not second.allocate(2 * GIB)
     nursery.start(cards=[CARD])
     third = Process(workloads, nursery.sockets, "r1")
-    third.comes_to_have_left(GIB)
+    third.await_left(GIB)
     assert not third.allocate(2 * GIB)
     first.process.kill()
-    third.comes_to_have_left(2 * GIB)
+    third.await_left(2 * GIB)
 
 
-def test_many_at_once_get_the_whole_limit_and_no_more(workloads: Workloads, nursery: daemons.Nursery) -> None:
-    """Each takes 64 MiB as long as it gets any: together exactly the limit, in spite of all racing for the last."""
+def test_concurrent_processes_get_exactly_the_limit(workloads: Workloads, nursery: daemons.Nursery) -> None:
+    """Each process takes 64 MiB until it gets no more: together they get exactly the limit, despite the race."""
     code = """
 use()
 say('ready')

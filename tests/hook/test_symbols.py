@@ -1,4 +1,4 @@
-"""However a program gets its driver functions, it gets the hook's; and the object loads on old systems."""
+"""The program gets the hook's functions no matter how it looks them up, and the library loads on old systems."""
 
 import importlib.util
 import re
@@ -71,7 +71,7 @@ def test_a_function_that_is_not_exported_is_gated_by_version(
     assert workloads.record.devices[0].copies == 1
 
 
-def test_an_abi_younger_than_the_hook_is_left_alone(workloads: Workloads, program: Callable[[str], str]) -> None:
+def test_an_abi_newer_than_the_hook_is_left_alone(workloads: Workloads, program: Callable[[str], str]) -> None:
     assert finish(workloads.start(program("reach"), "young")) == "untouched\n"
 
 
@@ -87,8 +87,8 @@ def test_rtld_next_means_after_the_caller(workloads: Workloads, tmp_path: Path) 
     assert done.stdout == "21\n", done.stderr
 
 
-def test_no_driver_is_pretended(workloads: Workloads, tmp_path: Path) -> None:
-    """The hook exports the driver's names; a program that looks for a driver must not take them for one."""
+def test_the_hook_does_not_pretend_that_a_driver_exists(workloads: Workloads, tmp_path: Path) -> None:
+    """The hook exports the driver's names; a program that looks for a driver must not find one through them."""
     code = """
 import ctypes
 try:
@@ -110,7 +110,7 @@ def needed_versions(library: Path, readelf: str) -> list[tuple[int, ...]]:
 
 def test_the_object_loads_on_glibc_2_17() -> None:
     readelf = shutil.which("readelf")
-    assert readelf, "readelf is part of binutils, which the compiler needs"
+    assert readelf, "readelf is required; it is part of binutils, which the compiler needs"
     library = native.library("libbaton.so")
     versions = needed_versions(library, readelf)
     assert versions
@@ -123,7 +123,7 @@ def test_the_object_loads_on_glibc_2_17() -> None:
 
 def test_only_the_interface_is_exported() -> None:
     nm = shutil.which("nm")
-    assert nm, "nm is part of binutils, which the compiler needs"
+    assert nm, "nm is required; it is part of binutils, which the compiler needs"
     library = native.library("libbaton.so")
     shown = subprocess.run(
         [nm, "-D", "--defined-only", str(library)], capture_output=True, text=True, check=True
@@ -150,7 +150,7 @@ def test_the_sources_compile_for_aarch64(tmp_path: Path) -> None:
     assert max(needed_versions(tmp_path / "libbaton.so", readelf)) <= (2, 17)
 
 
-def declared_by_nvidia() -> dict[str, int]:
+def parameters_declared_by_nvidia() -> dict[str, int]:
     """Parameter counts of the newest ABI of every driver function, from the bindings' declarations."""
     bindings = importlib.util.find_spec("cuda.bindings")
     assert bindings is not None
@@ -160,7 +160,7 @@ def declared_by_nvidia() -> dict[str, int]:
     return {name: len(parameters.split(",")) if parameters else 0 for name, parameters in found}
 
 
-def wrapped_by_us() -> dict[str, int]:
+def parameters_of_wrappers() -> dict[str, int]:
     """The same for the newest ABI in the hook's table."""
     row = re.compile(
         r'(?:PTSZ|PTDS|PLAIN)\(X, \w+, "(\w+)", (\d+), \w+, .*?, \(((?:const|void|CU|unsigned|size_t|int|baton)[^)]*)\)'
@@ -172,13 +172,13 @@ def wrapped_by_us() -> dict[str, int]:
     return {name: count for name, (_, count) in newest.items()}
 
 
-def test_wrappers_take_what_nvidia_declares() -> None:
-    ours, theirs = wrapped_by_us(), declared_by_nvidia()
+def test_wrappers_take_the_parameters_that_nvidia_declares() -> None:
+    ours, theirs = parameters_of_wrappers(), parameters_declared_by_nvidia()
     assert len(ours) > 80
     assert {name: ours[name] for name in ours} == {name: theirs[name] for name in ours}
 
 
-def test_no_form_of_work_is_forgotten() -> None:
+def test_every_form_of_work_is_wrapped() -> None:
     work = re.compile(r"cu(Launch|Memcpy|Memset|GraphLaunch|GraphUpload|MemPrefetch)")
-    forms = {name for name in declared_by_nvidia() if work.match(name)}
-    assert forms - set(wrapped_by_us()) == {"cuLaunchHostFunc", "cuLaunchHostFunc_v2"}
+    forms = {name for name in parameters_declared_by_nvidia() if work.match(name)}
+    assert forms - set(parameters_of_wrappers()) == {"cuLaunchHostFunc", "cuLaunchHostFunc_v2"}

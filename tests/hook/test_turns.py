@@ -1,4 +1,4 @@
-"""Whose turn it is: work waits for the lock, and nothing runs after it was given back."""
+"""Taking turns: work waits for the lock, and no work runs after the lock is released."""
 
 import os
 import random
@@ -61,7 +61,7 @@ say(call('cuMemsetD8_v2', pointer, 1, ctypes.c_size_t(64)))
     assert workloads.record.devices[0].copies == 2
 
 
-def test_the_lock_is_given_back_only_when_the_gpu_is_done(workloads: Workloads, daemon: Daemon) -> None:
+def test_the_lock_is_released_only_when_the_gpu_is_done(workloads: Workloads, daemon: Daemon) -> None:
     work = workloads.python("use(); launch(); say('launched'); told()", PROBE_KERNEL_US="300000")
     assert work.stdout is not None
     client = daemon.client()
@@ -74,7 +74,7 @@ def test_the_lock_is_given_back_only_when_the_gpu_is_done(workloads: Workloads, 
     finish(work)
 
 
-def test_a_result_of_the_driver_is_passed_through(workloads: Workloads, daemon: Daemon) -> None:
+def test_results_of_the_driver_are_passed_through(workloads: Workloads, daemon: Daemon) -> None:
     work = workloads.python("use(); say(launch(), launch(kernel=1))", PROBE_LAUNCH_RESULT="719")
     client = daemon.client()
     client.greet()
@@ -82,7 +82,7 @@ def test_a_result_of_the_driver_is_passed_through(workloads: Workloads, daemon: 
     assert finish(work) == "719 400\n"
 
 
-def test_an_idle_holder_gives_the_lock_back_and_asks_again(workloads: Workloads, daemon: Daemon) -> None:
+def test_an_idle_holder_releases_the_lock_and_requests_it_again(workloads: Workloads, daemon: Daemon) -> None:
     work = workloads.python("use(); launch(); say('launched'); told(); say(launch())")
     assert work.stdin is not None
     client = daemon.client()
@@ -95,8 +95,8 @@ def test_an_idle_holder_gives_the_lock_back_and_asks_again(workloads: Workloads,
     assert finish(work) == "launched\n0\n"
 
 
-def test_idleness_begins_when_the_gpu_has_nothing_left_to_do(workloads: Workloads, daemon: Daemon) -> None:
-    """A program that waits for a long kernel calls nothing meanwhile; it keeps its turn for a full idle time beyond."""
+def test_idle_time_begins_when_the_gpu_has_no_work_left(workloads: Workloads, daemon: Daemon) -> None:
+    """A program that waits for a long kernel makes no calls; it keeps its turn for a full idle time after it."""
     work = workloads.python("use(); launch(); say('launched'); told()", PROBE_KERNEL_US="700000")
     client = daemon.client()
     client.greet(idle_ms=100)
@@ -106,7 +106,7 @@ def test_idleness_begins_when_the_gpu_has_nothing_left_to_do(workloads: Workload
     finish(work)
 
 
-def test_a_drop_to_a_client_that_owns_nothing_gets_no_answer(workloads: Workloads, daemon: Daemon) -> None:
+def test_a_drop_to_a_client_without_the_lock_gets_no_answer(workloads: Workloads, daemon: Daemon) -> None:
     work = workloads.python("use(); say(launch())")
     client = daemon.client()
     client.greet()
@@ -139,7 +139,7 @@ def quiet(device: ProbeDevice) -> tuple[int, int]:
 
 
 def alternate(client: Client, device: ProbeDevice, rounds: int, seed: int) -> None:
-    """Grant and take away; between release and the next grant nothing may reach the driver."""
+    """Grant and revoke the lock in turn; between a release and the next grant no work may reach the driver."""
     chance = random.Random(seed)
     client.expect(Kind.REQ_LOCK)
     for _ in range(rounds):
@@ -147,7 +147,7 @@ def alternate(client: Client, device: ProbeDevice, rounds: int, seed: int) -> No
         time.sleep(chance.random() * 0.004)
         client.drop()
         before = quiet(device)
-        assert before[1] == 0, "a call was in the driver when the lock was given back"
+        assert before[1] == 0, "a call was in the driver when the lock was released"
         client.expect(Kind.REQ_LOCK)
         time.sleep(chance.random() * 0.002)
         assert quiet(device) == before, "work reached the driver without the lock"
@@ -206,7 +206,7 @@ first.join()
     assert finish(work) == "0 0\n"
 
 
-def test_a_gang_connects_all_its_gpus_before_it_asks_once(workloads: Workloads, daemon: Daemon) -> None:
+def test_a_gang_connects_all_its_gpus_before_its_single_request(workloads: Workloads, daemon: Daemon) -> None:
     work = workloads.python("use(0); say(launch()); use(1); say(launch())", PROBE_DEVICES="2", BATON_GANG="1")
     members = [daemon.client(), daemon.client()]
     identities = [member.greet() for member in members]
@@ -222,8 +222,8 @@ def test_a_gang_connects_all_its_gpus_before_it_asks_once(workloads: Workloads, 
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root for process namespaces")
-def test_gangs_of_two_containers_are_two_gangs(workloads: Workloads, daemon: Daemon) -> None:
-    """A daemon in a container of its own does not see pids, and those inside are alike."""
+def test_gangs_in_two_containers_are_separate(workloads: Workloads, daemon: Daemon) -> None:
+    """A daemon in its own container does not see pids, and the pids inside the two containers are the same."""
     code = "from tests.hook.workload import *; use(0); say(launch()); use(1); say(launch())"
     gangs: list[str] = []
     for _ in range(2):
@@ -268,7 +268,7 @@ def test_outstanding_work_is_bounded_in_time(workloads: Workloads, daemon: Daemo
         time.sleep(0.002)
     assert work.stdout is not None
     assert work.stdout.readline() == "done\n"
-    assert worst_us < 300_000  # all of them are 1,500 ms; the first window lets 16 through
+    assert worst_us < 300_000  # all 500 take 1,500 ms; the first window lets 16 through
     finish(work)
 
 

@@ -1,4 +1,4 @@
-"""What a Python workload of the tests has in scope: the driver through ctypes, as a program without headers uses it."""
+"""Names available to the tests' Python workloads: the driver through ctypes, as a program without headers uses it."""
 
 import ctypes
 import os

@@ -1,1 +1,1 @@
-"""Programs that use NVIDIA's own bindings. They print what they see; with and without the hook it must be the same."""
+"""Programs that use NVIDIA's own bindings. They print what they see; the output must not depend on the hook."""

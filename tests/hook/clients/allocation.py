@@ -1,4 +1,4 @@
-"""Every allocation path, with contents: what a program sees of its memory."""
+"""Every allocation path, including contents: how a program sees its memory."""
 
 from cuda.bindings import driver as cuda
 

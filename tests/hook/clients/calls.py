@@ -1,4 +1,4 @@
-"""Shorthand for the bindings' convention of returning the error first."""
+"""Shorthands for the bindings, whose calls return the error first."""
 
 from typing import Any
 
@@ -6,13 +6,13 @@ from cuda.bindings import driver as cuda
 
 
 def ok(answer: tuple[Any, ...]) -> Any:
-    """The results of a call that must have succeeded."""
+    """The results of a call that must succeed."""
     assert answer[0] == 0, answer
     return answer[1] if len(answer) == 2 else answer[1:]
 
 
 def refused(answer: tuple[Any, ...]) -> str:
-    """The error of a call that must not succeed."""
+    """The error of a call that must fail."""
     assert answer[0] != 0
     return str(answer[0].name)
 

@@ -1,4 +1,4 @@
-"""Copies and memsets in their forms; contents round-trip."""
+"""Copies and memsets in all their forms; contents survive a round trip."""
 
 import hashlib
 

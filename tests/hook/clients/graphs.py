@@ -1,4 +1,4 @@
-"""Graphs, captured in every mode and built by hand, launched again and again."""
+"""Graphs, captured in every mode and built explicitly, launched repeatedly."""
 
 import ctypes
 import struct

@@ -1,4 +1,4 @@
-"""What nvidia-ml-py sees, and the driver beside it."""
+"""The devices as seen by nvidia-ml-py and by the driver."""
 
 import pynvml as nvml
 from cuda.bindings import driver as cuda

@@ -1,4 +1,4 @@
-"""Kernels that compute, launched in every form, on both default-stream flavours and in events' order."""
+"""Kernels that compute, launched in every form, with both default-stream flavours and ordered by events."""
 
 import ctypes
 import struct

@@ -1,4 +1,4 @@
-"""Allocates up to 64 MiB on each path, then one page more; everything is freed in between."""
+"""Allocates up to 64 MiB on each path, then one more page; frees everything in between."""
 
 from collections.abc import Callable
 from typing import Any
@@ -41,7 +41,7 @@ def unmap(address: Any) -> Any:
 
 
 def mapped(size: int) -> Any:
-    """A mapping whose handle is released at once: the memory lives on in it."""
+    """A mapping whose handle is released at once; the mapping keeps the memory alive."""
     error, handle = cuda.cuMemCreate(size, properties, 0)
     if error != 0:
         return (error,)

@@ -1,4 +1,4 @@
-"""Works until its standard input ends, then says whether every launch left its trace."""
+"""Works until its standard input ends, then reports whether every launch had its effect."""
 
 import ctypes
 import struct

@@ -1,4 +1,4 @@
-/* Cancels a thread that waits for its turn, and goes on with another one. */
+/* Cancels a thread that waits for its turn, and continues with another one. */
 #include <pthread.h>
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* The hook's idleness, alone and in virtual time: one command per line on stdin, one answer per line on stdout. */
+/* The hook's idle detection alone, in virtual time: one command per line on stdin, one answer per line on stdout. */
 #include "gate.h"
 #include "gpu.h"
 
@@ -25,7 +25,7 @@ int main(void)
         case 'n': /* number of calls */
             activity = number;
             break;
-        case 'w': /* waiting for work since now, or no more since then */
+        case 'w': /* 0: waiting for work now; otherwise the time when waiting ended */
             gpu.waiting_for_work = number == 0;
             gpu.waited_until_us = number;
             break;

@@ -1,5 +1,5 @@
-/* A library that, like many interposers, looks up what comes after itself. Built twice with different answers, preloaded
- * before and after the hook, it shows whether RTLD_NEXT still means "after the caller". */
+/* A library that, like many interposers, looks up the next definition of its own symbol. Built twice with different
+ * answers and preloaded before and after the hook, it shows whether RTLD_NEXT still means "after the caller". */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 

@@ -1,8 +1,8 @@
 /* A driver for tests of the hook: it computes nothing, but keeps a record that a test can read while it runs.
  *
- * The record is a file mapped by both ($PROBE_FILE). Knobs widen what is a matter of luck otherwise: a launch that takes
- * time inside the driver, kernels that occupy the device for long. It breaks a capture exactly where the
- * real driver does: when a context that is capturing is synchronised, or an event queried.
+ * The record is a file mapped by both ($PROBE_FILE). Settings make rare timings likely: a launch that takes time inside
+ * the driver, kernels that occupy the device for long. It breaks a capture exactly where the real driver does: when a
+ * capturing context is synchronised, or an event queried.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -220,9 +220,9 @@ EXPORT R cuMemFreeAsync(P ptr, void *stream) { record->freed_async++; free((void
 EXPORT R cuMemGetInfo_v2(size_t *left, size_t *total) { *left = *total = (size_t)knob("PROBE_TOTAL", 16ll << 30); return 0; }
 EXPORT R cuMemcpyHtoD_v2(P dst, const void *src, size_t size) { struct device *d = current(); return d ? submit(&d->copies, NULL) : 201; }
 EXPORT R cuMemsetD8_v2(P dst, unsigned char value, size_t size) { struct device *d = current(); return d ? submit(&d->copies, NULL) : 201; }
-/* Only reachable through cuGetProcAddress, as some functions of a real driver are. */
+/* Only reachable through cuGetProcAddress, like some functions of a real driver. */
 static R hidden_copy(P dst, P src, size_t size, void *attributes, void *stream) { struct device *d = current(); return submit(&d->copies, stream_of(stream)); }
-/* A younger ABI of a known function, which no hook of today can know. */
+/* A newer ABI of a known function, which no current hook can know. */
 EXPORT R cuLaunchKernel_v9(int answer) { return answer; }
 
 EXPORT R cuGetProcAddress(const char *symbol, void **function, int version, uint64_t flags);

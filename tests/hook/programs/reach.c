@@ -1,4 +1,4 @@
-/* Gets cuLaunchKernel in the way its argument names, launches once and prints the result. */
+/* Gets cuLaunchKernel in the way that its argument names, launches once and prints the result. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>

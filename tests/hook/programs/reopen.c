@@ -1,4 +1,4 @@
-/* Opens the driver, launches and closes it again, many times, as plugins do. */
+/* Repeatedly opens the driver, launches and closes it, as plugins do. */
 #include <dlfcn.h>
 #include <stdio.h>
 

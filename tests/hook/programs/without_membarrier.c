@@ -1,4 +1,4 @@
-/* Runs a program on a kernel that knows no membarrier, as far as the program can tell. */
+/* Runs a program that sees a kernel without membarrier. */
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
