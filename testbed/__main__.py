@@ -1,4 +1,4 @@
-"""`python -m testbed`: beds from the shell, and what `make setup` and `make test` need."""
+"""`python -m testbed`: manage beds from the shell, and prepare what `make setup` and `make test` need."""
 
 import sys
 import time
@@ -30,13 +30,13 @@ app = command_app(help="A real Kubernetes on this machine, for tests.", no_args_
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 NameOption = Annotated[str, typer.Option("--name", help="Which bed.")]
-VersionOption = Annotated[str, typer.Option("--kubernetes-version", help="Which Kubernetes, as 1.MINOR.PATCH.")]
+VersionOption = Annotated[str, typer.Option("--kubernetes-version", help="Kubernetes version, as 1.MINOR.PATCH.")]
 
 
 @app.command()
 def up(
     kubelets: Annotated[int, typer.Option(help="Real nodes, each a kubelet with its own containerd (needs root).")] = 0,
-    kwok_nodes: Annotated[int, typer.Option(help="Nodes played by KWOK.")] = 0,
+    kwok_nodes: Annotated[int, typer.Option(help="Nodes simulated by KWOK.")] = 0,
     kwok_label: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for KWOK nodes; repeatable.")] = None,
     kwok_taint: Annotated[list[str] | None, typer.Option(help="NAME=VALUE:EFFECT for KWOK nodes; repeatable.")] = None,
     kwok_resource: Annotated[
@@ -50,7 +50,7 @@ def up(
         Path | None, typer.Option(help="A KubeSchedulerConfiguration for kube-scheduler.", exists=True, dir_okay=False)
     ] = None,
     kubernetes_version: VersionOption = KUBERNETES_VERSION,
-    port: Annotated[int | None, typer.Option(help="Port of the API server; a free one if not given.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port of the API server. Defaults to a free port.")] = None,
     name: NameOption = "default",
 ) -> None:
     """Start a bed that stays until `down`."""
@@ -104,13 +104,13 @@ def _read_config(path: Path | None) -> dict[str, Any] | None:
     except yaml.YAMLError as error:
         raise BedError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(config, dict):
-        raise BedError(f"{path} holds no KubeSchedulerConfiguration; it must be a mapping with apiVersion and kind")
+        raise BedError(f"{path} is not a KubeSchedulerConfiguration; expected a mapping with apiVersion and kind")
     return config
 
 
 @app.command()
 def down(name: NameOption = "default") -> None:
-    """End a bed and remove all that it made."""
+    """Stop a bed and remove everything it created."""
     from testbed.teardown import tear_down
 
     tear_down(find_bed(name))
@@ -118,14 +118,14 @@ def down(name: NameOption = "default") -> None:
 
 @app.command()
 def status(output: FormatOption = Format.TABLE) -> None:
-    """The beds of this user: who answers for them and how many processes they have."""
+    """List the beds of this user, with the owner and the number of processes of each."""
     from testbed.processes import marked_processes
 
     rows = [
         {
             "name": record.name,
             "id": record.id,
-            "owner": "nobody (until down)" if record.owner is None else f"process {record.owner.pid}",
+            "owner": "none (runs until `down`)" if record.owner is None else f"process {record.owner.pid}",
             "state": "garbage" if record.is_garbage else "up",
             "processes": len(list(marked_processes(record.id))),
             "directory": str(record.directory),
@@ -141,13 +141,13 @@ def status(output: FormatOption = Format.TABLE) -> None:
 
 @app.command()
 def kubeconfig(name: NameOption = "default") -> None:
-    """The path of a bed's kubeconfig."""
+    """Print the path of a bed's kubeconfig."""
     sys.stdout.write(f"{find_bed(name).directory / 'kubeconfig'}\n")
 
 
 @app.command()
 def gc() -> None:
-    """Remove the beds whose owner is gone."""
+    """Remove the beds whose owner has died."""
     from testbed.teardown import collect_garbage
 
     for name in collect_garbage():
@@ -156,7 +156,7 @@ def gc() -> None:
 
 @app.command()
 def packages() -> None:
-    """Install the Debian packages of real kubelets as root; else one line that says what is missing."""
+    """Install the Debian packages that real kubelets need (as root), or print one line that says what is missing."""
     if line := debian.install():
         sys.stderr.write(f"testbed: {line}\n")
         raise typer.Exit(1 if lack_is_failure() else 0)
@@ -166,17 +166,20 @@ def packages() -> None:
 def build(
     sets: Annotated[
         list[str] | None,
-        typer.Argument(help="etcd, kubernetes, kwok, volcano, volcano-suite; without any: the first three."),
+        typer.Argument(help="etcd, kubernetes, kwok, volcano or volcano-suite. Defaults to the first three."),
     ] = None,
     kubernetes_version: VersionOption = KUBERNETES_VERSION,
 ) -> None:
-    """Compile what is not in the user's cache yet; without a proxy that is one line, and a failure in CI only."""
+    """Compile the programs that are not in the user's cache yet.
+
+    Without a Go module proxy the command prints one line and succeeds, except in CI.
+    """
     known = {
         program_set.name: program_set
         for program_set in (ETCD, kubernetes(kubernetes_version), KWOK, VOLCANO, VOLCANO_SUITE)
     }
     if unknown := [name for name in sets or [] if name not in known]:
-        raise BedError(f"'{unknown[0]}' is nothing to build; there are {', '.join(known)}")
+        raise BedError(f"cannot build '{unknown[0]}'; choose from {', '.join(known)}")
     wanted: list[ProgramSet] = [known[name] for name in sets] if sets else list(default_sets(kubernetes_version))
     try:
         for program_set in wanted:
@@ -190,16 +193,16 @@ def build(
 @app.command()
 def suite(
     packages: Annotated[
-        list[str] | None, typer.Argument(help="Packages of the suite; all of them if none is given.")
+        list[str] | None, typer.Argument(help="Packages of the suite. Defaults to all of them.")
     ] = None,
     focus: Annotated[str, typer.Option(help="Only the cases whose names match this regular expression.")] = "",
     results: Annotated[
-        Path, typer.Option(help="Where reports and logs go, a folder per package.", file_okay=False)
+        Path, typer.Option(help="Folder for reports and logs, with a subfolder per package.", file_okay=False)
     ] = Path("build/suite"),
 ) -> None:
-    """Run Volcano's own end-to-end suite against Baton on KWOK nodes, and print how each package went.
+    """Run Volcano's own end-to-end suite against Baton on KWOK nodes, and print the result of each package.
 
-    It needs `python -m testbed build` and `python -m testbed build volcano-suite`. Failed cases make it end with 1.
+    Requires `python -m testbed build` and `python -m testbed build volcano-suite`. Exits with status 1 if a case fails.
     """
     from rich.markup import escape
 
@@ -215,7 +218,7 @@ def suite(
 
 
 def main() -> None:
-    """Run, with errors as one sentence."""
+    """Run the command line; errors are printed as one sentence."""
     try:
         app(prog_name="python -m testbed", standalone_mode=True)
     except BatonError as error:

@@ -1,4 +1,7 @@
-"""A plain client of the bed's API server, over the standard library: the tests must not depend on what they test."""
+"""A plain client of the bed's API server, using only the standard library.
+
+The tests must not depend on the code that they test.
+"""
 
 import contextlib
 import http.client
@@ -16,7 +19,7 @@ Object = dict[str, Any]
 
 
 class ApiError(BedError):
-    """The API server refused; `status` is its HTTP code."""
+    """The API server rejected a request; `status` is the HTTP status code."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -24,7 +27,7 @@ class ApiError(BedError):
 
 
 class Api:
-    """Requests as one user. Safe to use from several threads: each has its own connection."""
+    """Requests as one user. Thread-safe: each thread has its own connection."""
 
     def __init__(self, server: str, authority: Path, certificate: Path, key: Path) -> None:
         self.server = server
@@ -52,7 +55,7 @@ class Api:
     def request(
         self, method: str, path: str, body: Any = None, *, content_type: str = "application/json"
     ) -> tuple[int, bytes]:
-        """One request and its whole answer; a connection that the server closed meanwhile is opened anew once."""
+        """One request and its complete answer; reconnects once if the server has closed the connection."""
         data = None if body is None else json.dumps(body).encode()
         headers = {} if data is None else {"Content-Type": content_type}
         connection = self._connection()
@@ -68,7 +71,7 @@ class Api:
             return self.request(method, path, body, content_type=content_type)
 
     def call(self, method: str, path: str, body: Any = None, *, content_type: str = "application/json") -> Any:
-        """One request; JSON comes back as objects, anything else as text, a refusal as `ApiError`."""
+        """One request. Returns JSON as objects and anything else as text; raises `ApiError` if it is rejected."""
         status, answer = self.request(method, path, body, content_type=content_type)
         text = answer.decode(errors="replace")
         with contextlib.suppress(ValueError):
@@ -91,12 +94,12 @@ class Api:
         return result
 
     def patch(self, path: str, body: Object) -> Object:
-        """Merge into an object (RFC 7386)."""
+        """Merge into an object (JSON merge patch, RFC 7386)."""
         result: Object = self.call("PATCH", path, body, content_type="application/merge-patch+json")
         return result
 
     def delete(self, path: str, *, grace_s: int | None = None) -> None:
-        """Delete; an object that is gone already is fine."""
+        """Delete an object; succeeds if it is already gone."""
         body = None if grace_s is None else {"gracePeriodSeconds": grace_s}
         try:
             self.call("DELETE", path, body)
@@ -105,9 +108,11 @@ class Api:
                 raise
 
     def watch(self, path: str, resource_version: str, timeout_s: float = 60.0) -> Generator[tuple[str, Object]]:
-        """What happens in a collection from then on, as (type, object); silence for `timeout_s` is an error.
+        """The changes in a collection from `resource_version` on, as (type, object).
 
-        The connection is the generator's own and ends with it.
+        `timeout_s` without a change is an error.
+
+        The generator has its own connection, which it closes when it ends.
         """
         joint = "&" if "?" in path else "?"
         connection = http.client.HTTPSConnection(self._host, self._port, context=self._tls, timeout=timeout_s)
@@ -124,7 +129,7 @@ class Api:
             connection.close()
 
     def exists(self, path: str) -> bool:
-        """Whether an object is there."""
+        """Whether an object exists."""
         try:
             self.get(path)
         except ApiError as error:
@@ -137,7 +142,7 @@ class Api:
 def answers_200(
     url: str, authority: Path, credentials: tuple[Path, Path] | None = None, *, containing: str = ""
 ) -> bool:
-    """Whether an HTTPS server of the bed says that it is well, in an answer with these words; no answer is a no."""
+    """Whether an HTTPS server of the bed answers 200 with these words; no answer counts as no."""
     parts = urllib.parse.urlsplit(url)
     assert parts.hostname is not None
     context = ssl.create_default_context(cafile=str(authority))

@@ -3,8 +3,8 @@
     with Bed(BedOptions(kubelets=2, scheduler=True)) as bed, bed.namespace() as namespace:
         bed.kubectl("apply", "-n", namespace, "-f", "pod.yaml")
 
-Life cycle: registering the bed (`testbed.state`) comes first and starting its reaper second; from then on the bed
-ends with its owner, whatever happens. Anything that fails on the way up tears down what is there and says why.
+Life cycle: the bed is registered first (`testbed.state`), then its reaper is started; from then on the bed ends with
+its owner, whatever happens. If anything fails during startup, the bed is torn down and the error says why.
 """
 
 import contextlib
@@ -41,11 +41,11 @@ LOOPBACK_PORT = 6443
 
 @dataclass(frozen=True)
 class BedOptions:
-    """What to build.
+    """What to start.
 
-    Without kubelets a bed needs no root and lives on a loopback address; `port` is then where the API server listens.
-    With kubelets it listens on port 443 of the cluster's first service address, reachable from pods and machine.
-    `kwok` runs KWOK without nodes; `kubelet_config` is laid over the bed's own KubeletConfiguration.
+    Without kubelets a bed needs no root and uses a loopback address; the API server then listens on `port`. With
+    kubelets it listens on port 443 of the cluster's first service address, reachable from the pods and the machine.
+    `kwok` runs KWOK without nodes; `kubelet_config` is merged over the bed's own KubeletConfiguration.
     """
 
     name: str | None = None
@@ -65,19 +65,19 @@ class BedOptions:
     port: int | None = None
 
     def check(self) -> None:
-        """Refuse what cannot work, before anything is started."""
+        """Reject options that cannot work, before anything is started."""
         if not 0 <= self.kubelets <= state.MAX_KUBELETS:
-            raise BedError(f"kubelets is {self.kubelets}; a bed has 0 to {state.MAX_KUBELETS}, KWOK nodes are for more")
+            raise BedError(f"kubelets is {self.kubelets}, must be 0 to {state.MAX_KUBELETS}; use KWOK nodes for more")
         if self.kwok_nodes < 0:
-            raise BedError(f"kwok_nodes is {self.kwok_nodes}; it cannot be negative")
+            raise BedError(f"kwok_nodes is {self.kwok_nodes}, must not be negative")
         if self.kubelets and os.geteuid() != 0:
             raise MissingError(
-                "real kubelets need root (namespaces, cgroups, mounts); run as root, or use KWOK nodes, which need none"
+                "real kubelets need root (namespaces, cgroups, mounts); run as root, or use KWOK nodes, which do not"
             )
         if self.kubelets:
             require_node_packages()
         if self.scheduler_config is not None and not self.scheduler:
-            raise BedError("a scheduler configuration was given but no scheduler asked for; add the scheduler")
+            raise BedError("a scheduler configuration was given without a scheduler; enable the scheduler as well")
 
     @property
     def needs_kwok(self) -> bool:
@@ -86,7 +86,7 @@ class BedOptions:
 
 
 class Bed:
-    """A running cluster; a context manager that ends it."""
+    """A running cluster; a context manager that tears it down."""
 
     def __init__(self, options: BedOptions | None = None) -> None:
         self.options = options or BedOptions()
@@ -159,7 +159,7 @@ class Bed:
 
     @property
     def id(self) -> str:
-        """The bed's id, which is in the name of all that it makes."""
+        """The bed's id, which is part of the name of everything it creates."""
         return self.record.id
 
     @property
@@ -168,14 +168,14 @@ class Bed:
         return self.record.directory
 
     def component(self, name: str) -> Component:
-        """A program of the bed by name, for its fault levers."""
+        """A program of the bed by name, for injecting faults."""
         if name not in self.components:
             raise BedError(f"the bed has no component '{name}'; it has {', '.join(sorted(self.components))}")
         return self.components[name]
 
     @property
     def etcd(self) -> Component:
-        """The store behind the API server."""
+        """The API server's store."""
         return self.component("etcd")
 
     @property
@@ -185,16 +185,16 @@ class Bed:
 
     @property
     def scheduler(self) -> Component:
-        """kube-scheduler, when asked for."""
+        """kube-scheduler, if enabled."""
         return self.component("kube-scheduler")
 
     @property
     def controller_manager(self) -> Component:
-        """kube-controller-manager, when asked for."""
+        """kube-controller-manager, if enabled."""
         return self.component("kube-controller-manager")
 
     def kubectl(self, *words: str, stdin: str | None = None, timeout_s: float = 60.0) -> str:
-        """Run kubectl as the cluster's administrator; its error becomes ours."""
+        """Run kubectl as the cluster's administrator; raises `BedError` with kubectl's message if it fails."""
         result = subprocess.run(
             [str(self.kubectl_program), f"--kubeconfig={self.kubeconfig}", *words],
             input=stdin,
@@ -209,19 +209,20 @@ class Bed:
         return result.stdout
 
     def apply(self, *objects: Mapping[str, Any]) -> None:
-        """`kubectl apply` of objects given as values."""
+        """`kubectl apply` of the given objects."""
         self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([dict(item) for item in objects]))
 
     @contextlib.contextmanager
     def namespace(self, prefix: str = "test") -> Iterator[str]:
-        """A namespace in which pods can be created at once; its pods are gone at the end, without a grace period."""
+        """A namespace in which pods can be created at once; on exit its pods are deleted without a grace period."""
         name = f"{prefix}-{secrets.token_hex(3)}"
         self.create_when_accepted("/api/v1/namespaces", {"metadata": {"name": name}})
         if self.options.controller_manager:
             account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
             trust = f"/api/v1/namespaces/{name}/configmaps/kube-root-ca.crt"
             self.wait_for(
-                lambda: self.api.exists(account) and self.api.exists(trust), f"namespace {name} to be furnished"
+                lambda: self.api.exists(account) and self.api.exists(trust),
+                f"the service account and CA bundle of namespace {name}",
             )
         else:
             self._furnish_namespace(name)
@@ -233,7 +234,7 @@ class Bed:
                 self.api.delete(f"/api/v1/namespaces/{name}")
 
     def _furnish_namespace(self, name: str) -> None:
-        """What a controller-manager would put there and pods cannot start without."""
+        """Create the objects that a controller-manager would create and that pods need to start."""
         where = f"/api/v1/namespaces/{name}"
         trust = {"ca.crt": self.plane.pki.certificate.read_text()}
         for path, body in (
@@ -243,7 +244,7 @@ class Bed:
             self.create_when_accepted(path, body)
 
     def create_when_accepted(self, path: str, body: Object, timeout_s: float = 60.0) -> None:
-        """Create an object as soon as the API server takes it. One that is there is ours: its answer was lost."""
+        """Create an object as soon as the API server accepts it. If it exists, an earlier attempt has succeeded."""
         self.wait_for(functools.partial(self._create_if_absent, path, body), f"{path} to accept objects", timeout_s)
 
     def _create_if_absent(self, path: str, body: Object) -> bool:
@@ -282,18 +283,18 @@ class Bed:
     def finish_pod(self, namespace: str, name: str, outcome: str) -> None:
         """Make a pod on a KWOK node `succeed` or `fail` now."""
         if outcome not in {"succeed", "fail"}:
-            raise BedError(f"outcome is '{outcome}'; a pod can succeed or fail")
+            raise BedError(f"outcome is '{outcome}', must be succeed or fail")
         self.api.patch(
             f"/api/v1/namespaces/{namespace}/pods/{name}", {"metadata": {"annotations": {kwok.OUTCOME: outcome}}}
         )
 
     def pod(self, namespace: str, name: str) -> Object:
-        """A pod as it is now."""
+        """The current state of a pod."""
         found: Object = self.api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
         return found
 
     def wait_for_pod(self, namespace: str, name: str, phase: str, timeout_s: float = 60.0) -> Object:
-        """Wait until a pod is in a phase; returns it. A pod that ended otherwise is not waited for."""
+        """Wait until a pod is in a phase and return it. Raises at once if the pod has ended in another phase."""
         last: Object = {}
 
         def settled() -> bool:
@@ -309,7 +310,7 @@ class Bed:
         raise BedError(f"pod {namespace}/{name} is {now}, not {phase}; {self._pod_story(namespace, name)}")
 
     def _pod_story(self, namespace: str, name: str) -> str:
-        """What a person would look at to see why a pod is not where it should be."""
+        """Events and logs that explain why a pod is not in the expected phase."""
         told = []
         for title, words in (
             ("events", ("get", "events", "--sort-by=.lastTimestamp", f"--field-selector=involvedObject.name={name}")),
@@ -317,14 +318,14 @@ class Bed:
         ):
             with contextlib.suppress(BedError):
                 told.append(f"{title}: {' | '.join(self.kubectl('-n', namespace, *words).splitlines()[-5:])}")
-        return "; ".join(told) or "it has neither events nor a log"
+        return "; ".join(told) or "the pod has no events and no log"
 
     def wait_for(
         self, condition: Callable[[], bool], what: str, timeout_s: float = 60.0, *, poll_s: float = 0.1
     ) -> None:
         """Wait for a condition that reads the API server.
 
-        While the server is away, or has no such field of an object yet, the condition does not hold.
+        While the server is unreachable, or an object does not have the field yet, the condition counts as false.
         """
         hindrance = ""
 
@@ -339,11 +340,11 @@ class Bed:
 
         began = time.monotonic()
         if not wait_until(holds, timeout_s, poll_s=poll_s):
-            waited = f"waited {time.monotonic() - began:.0f} s for {what}, in vain{hindrance}"
+            waited = f"timed out after {time.monotonic() - began:.0f} s waiting for {what}{hindrance}"
             raise BedError(f"{waited}; logs are in {self.directory}/logs")
 
     def proxy(self) -> tuple[Proxy, Path]:
-        """A proxy before the API server, and an administrator's kubeconfig through it; it ends with the bed."""
+        """A proxy in front of the API server, and an administrator's kubeconfig that uses it; it ends with the bed."""
         listen_host = str(self.record.network[1]) if self.options.kubelets else "127.0.0.1"
         proxy = Proxy((self.plane.address, self.plane.port), listen_host=listen_host)
         self._proxies.append(proxy)
@@ -354,14 +355,14 @@ class Bed:
         return proxy, kubeconfig
 
     def hand_over(self) -> None:
-        """Leave the bed running when this process ends; `python -m testbed down` ends it."""
+        """Keep the bed running when this process ends, until `python -m testbed down`."""
         self.record = state.disown(self.record)
         if self._reaper is not None:
             reaper.dismiss(self._reaper)
             self._reaper = None
 
     def stop(self) -> None:
-        """End the bed; afterwards nothing of it is on the machine."""
+        """Tear down the bed; nothing of it remains on the machine."""
         for proxy in self._proxies:
             proxy.close()
         if hasattr(self, "api"):

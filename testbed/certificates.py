@@ -15,7 +15,7 @@ _VALID_DAYS = 30
 
 
 class Authority:
-    """A CA whose key and certificate live in one directory with all that it signs."""
+    """A CA whose key and certificate are kept in one directory, together with everything that it signs."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -43,13 +43,13 @@ class Authority:
 
     @property
     def certificate(self) -> Path:
-        """The CA's certificate, in PEM."""
+        """The CA's certificate as PEM."""
         return self.directory / "ca.crt"
 
     def issue(
         self, stem: str, common_name: str, *, organizations: Sequence[str] = (), hosts: Sequence[str] = ()
     ) -> tuple[Path, Path]:
-        """Sign a certificate for clients, and for the given hosts as a server too; returns its file and its key's."""
+        """Sign a certificate for clients, and for servers on the given hosts; returns its file and the key's file."""
         key = ec.generate_private_key(ec.SECP256R1())
         attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, name) for name in organizations]
         subject = x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
@@ -89,7 +89,7 @@ def _host(name: str) -> x509.GeneralName:
 
 
 def write_key(key: ec.EllipticCurvePrivateKey, path: Path) -> None:
-    """Write a private key that only its owner reads."""
+    """Write a private key that only its owner can read."""
     path.touch(mode=0o600)
     path.write_bytes(
         key.private_bytes(
@@ -99,7 +99,7 @@ def write_key(key: ec.EllipticCurvePrivateKey, path: Path) -> None:
 
 
 def service_account_keys(directory: Path) -> tuple[Path, Path]:
-    """The key pair that signs and checks the tokens of service accounts: private file, public file."""
+    """The key pair that signs and verifies service account tokens: private key file, public key file."""
     key = ec.generate_private_key(ec.SECP256R1())
     private, public = directory / "service-account.key", directory / "service-account.pub"
     write_key(key, private)
@@ -110,7 +110,7 @@ def service_account_keys(directory: Path) -> tuple[Path, Path]:
 
 
 def write_kubeconfig(path: Path, server: str, authority: Path, certificate: Path, key: Path) -> Path:
-    """A kubeconfig of one cluster and one user, pointing to the PEM files by path."""
+    """A kubeconfig with one cluster and one user, referring to the PEM files by path."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",

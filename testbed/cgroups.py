@@ -1,8 +1,8 @@
-"""Cgroups of a bed's nodes, in every hierarchy of cgroup v1 and in the unified one of v2.
+"""Cgroups of a bed's nodes, in every hierarchy of cgroup v1 and in the unified hierarchy of v2.
 
-Kubelet puts its pods under a `cgroupRoot` that must exist; several kubelets on one machine need one each. On v1 that
-is a directory per hierarchy, and a fresh cpuset has neither processors nor memory until it is given some. On a hybrid
-machine runc makes directories in the unified hierarchy as well, so removal looks everywhere.
+Kubelet places its pods under a `cgroupRoot` that must exist; with several kubelets on one machine, each needs its own.
+On v1 that is a directory per hierarchy, and a new cpuset has no processors or memory nodes until they are assigned. On
+a hybrid machine runc creates directories in the unified hierarchy as well, so removal checks all hierarchies.
 """
 
 import contextlib
@@ -27,12 +27,12 @@ def hierarchies() -> dict[Path, str]:
 
 
 def uses_v1() -> bool:
-    """Whether the controllers are in v1 hierarchies (pure or hybrid)."""
+    """Whether the controllers are in v1 hierarchies (pure v1 or hybrid)."""
     return "cgroup" in hierarchies().values()
 
 
 def create(name: str) -> None:
-    """Make the cgroup under the root of every hierarchy that has controllers."""
+    """Create the cgroup under the root of every hierarchy that has controllers."""
     v1 = uses_v1()
     for mount, kind in hierarchies().items():
         if v1 != (kind == "cgroup"):
@@ -44,7 +44,7 @@ def create(name: str) -> None:
                 _create_v2(mount, name)
         except OSError as error:
             raise BedError(
-                f"a cgroup cannot be made under {mount} ({error}); real kubelets need root and writable cgroups"
+                f"cannot create a cgroup under {mount} ({error}); real kubelets need root and writable cgroups"
             ) from error
 
 
@@ -65,12 +65,12 @@ def _create_v2(mount: Path, name: str) -> None:
 
 
 def existing(prefix: str) -> list[Path]:
-    """The cgroups at the top of any hierarchy whose names begin so."""
+    """The top-level cgroups of any hierarchy whose names begin with `prefix`."""
     return [path for mount in hierarchies() for path in mount.glob(f"{prefix}*") if path.is_dir()]
 
 
 def remove(prefix: str, timeout_s: float = 10.0) -> None:
-    """Remove the cgroups of that prefix with all that is below. The kernel needs a moment after the last process."""
+    """Remove the cgroups with that prefix and everything below. The kernel needs a moment after the last process."""
 
     def gone() -> bool:
         for top in existing(prefix):

@@ -1,10 +1,10 @@
-"""etcd, kube-apiserver and, on request, kube-controller-manager and kube-scheduler of a bed.
+"""etcd, kube-apiserver and, optionally, kube-controller-manager and kube-scheduler of a bed.
 
-All speak TLS with certificates of the bed's own authority; authorisation is Node and RBAC, so a kubelet or a service
-account has here exactly the rights that it has in a cluster. Every request is in the audit log with microseconds.
+All use TLS with certificates of the bed's own CA. Authorisation is Node and RBAC, so a kubelet or a service account has
+exactly the rights that it has in a real cluster. Every request is in the audit log, with microseconds.
 
-Without a controller-manager nobody would take the not-ready taint from a new node, nor make the service account and
-the CA's config map that pods need: then the taint is not set in the first place, and `Bed.namespace` makes the rest.
+Without a controller-manager, nothing would remove the not-ready taint from a new node or create the service account and
+the CA config map that pods need. In that case the taint is never set, and `Bed.namespace` creates the rest.
 """
 
 import json
@@ -59,22 +59,22 @@ class ControlPlane:
         self.api = Api(self.server, self.pki.certificate, *self.admin_certificate)
 
     def audited(self, *words: str) -> list[dict[str, Any]]:
-        """The records of the audit log that have all these words in their lines, as far as they are written."""
+        """The audit records written so far whose lines contain all these words."""
         with self.audit_log.open() as log:
             return [json.loads(line) for line in log if line.endswith("\n") and all(word in line for word in words)]
 
     def write_kubeconfig(self, stem: str, credentials: tuple[Path, Path], *, server: str | None = None) -> Path:
-        """A kubeconfig in the bed's directory."""
+        """Write a kubeconfig into the bed's directory."""
         return write_kubeconfig(self.record.directory / stem, server or self.server, self.pki.certificate, *credentials)
 
     def user_kubeconfig(self, common_name: str, organizations: Sequence[str] = ()) -> Path:
-        """A kubeconfig for a user of that name, who has the rights that RBAC gives to it."""
+        """A kubeconfig for the user with that name, whose rights come from RBAC."""
         stem = common_name.rpartition(":")[2]
         credentials = self.pki.issue(stem, common_name, organizations=organizations)
         return self.write_kubeconfig(f"{stem}.kubeconfig", credentials)
 
     def etcd(self) -> Component:
-        """etcd without fsync: a bed does not outlive the machine."""
+        """etcd without fsync: a bed does not survive a restart of the machine."""
         host = self.record.loopback_address
         _require_free(host, ETCD_PORT, "etcd")
         client, peer = f"https://{host}:{ETCD_PORT}", f"https://{host}:{ETCD_PEER_PORT}"
@@ -107,7 +107,7 @@ class ControlPlane:
         )
 
     def api_server(self, *, settle_nodes: bool, more_flags: Sequence[str] = ()) -> Component:
-        """kube-apiserver; `settle_nodes` when a controller-manager will take the not-ready taint from new nodes."""
+        """kube-apiserver; `settle_nodes` if a controller-manager will remove the not-ready taint from new nodes."""
         _require_free(self.address, self.port, "the API server")
         certificate, key = map(str, self.serving)
         trust = str(self.pki.certificate)
@@ -145,7 +145,7 @@ class ControlPlane:
             "kubelet-preferred-address-types": "InternalIP",
             "audit-log-path": str(self.audit_log),
             "audit-policy-file": str(policy),
-            "audit-log-maxsize": "100000",  # MB; at its default of 100 the file would be another one in mid-test
+            "audit-log-maxsize": "100000",  # MB; with the default of 100 the file would be rotated during a test
         }
         if not settle_nodes:
             flags["disable-admission-plugins"] = "TaintNodesByCondition"
@@ -160,8 +160,8 @@ class ControlPlane:
     def controller_manager(self) -> Component:
         """kube-controller-manager with all its controllers.
 
-        It answers as healthy before its controllers are made, and ends when the API server fails it meanwhile; it is
-        ready when it names its controllers among the healthy.
+        It reports healthy before its controllers are created, and exits if the API server fails in the meantime; it is
+        ready when its health report lists its controllers.
         """
         kubeconfig = str(self.user_kubeconfig("system:kube-controller-manager"))
         flags = {
@@ -185,7 +185,7 @@ class ControlPlane:
         )
 
     def scheduler(self, config: Mapping[str, Any] | None) -> Component:
-        """kube-scheduler with a given KubeSchedulerConfiguration; what the bed must decide is filled in."""
+        """kube-scheduler with a given KubeSchedulerConfiguration; the bed fills in its own settings."""
         kubeconfig = str(self.user_kubeconfig("system:kube-scheduler"))
         full: dict[str, Any] = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -232,10 +232,10 @@ class ControlPlane:
 
 def _require_free(host: str, port: int, program: str) -> None:
     if port < 1024 and os.geteuid() != 0:
-        raise BedError(f"port {port} for {program} needs root; choose one above 1023")
+        raise BedError(f"port {port} for {program} needs root; choose a port above 1023")
     if not is_port_free(host, port):
         raise BedError(
-            f"port {port} on {host}, where {program} is to listen, is taken; end that server or choose another port"
+            f"port {port} on {host} for {program} is already in use; stop that server or choose another port"
         )
 
 

@@ -1,4 +1,4 @@
-"""What the test bed says when it cannot do its work: one sentence with the remedy."""
+"""Errors of the test bed: one sentence, with the remedy."""
 
 import os
 
@@ -6,15 +6,15 @@ from baton.errors import BatonError
 
 
 class BedError(BatonError):
-    """The bed cannot be made, or one of its programs failed."""
+    """The bed cannot be started, or one of its programs failed."""
 
 
 class MissingError(BedError):
-    """Something that a bed needs is not on this machine; tests that need it are skipped with this sentence."""
+    """A requirement of the bed is missing on this machine; tests that need it are skipped with this sentence."""
 
     exit_code = 3
 
 
 def lack_is_failure() -> bool:
-    """Whether something missing fails the run, as in CI, or only skips what needs it."""
+    """Whether a missing requirement fails the run, as in CI, or only skips the tests that need it."""
     return os.environ.get("CI", "").lower() in {"true", "1"}

@@ -1,7 +1,7 @@
-"""A TCP proxy that makes the way between a client and a server slow, mute or broken.
+"""A TCP proxy that makes the connection between a client and a server slow, silent or broken.
 
-The levers of processes (kill, stop, restart) are methods of `testbed.processes.Component`; this is the lever for the
-wire between them. The proxy runs in a thread of its own with its own event loop, so it works for tests of any kind.
+Faults of processes (kill, stop, restart) are methods of `testbed.processes.Component`; this module covers the network
+between them. The proxy runs in its own thread with its own event loop, so it works for any kind of test.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ _CHUNK_BYTES = 65536
 
 
 class Wire(enum.Enum):
-    """What the proxy does with bytes."""
+    """What the proxy does with data."""
 
     OPEN = "open"
     MUTE = "mute"
@@ -27,8 +27,8 @@ class Wire(enum.Enum):
 class Proxy:
     """Forwards connections to one server; a context manager.
 
-    `delay_s` holds every chunk back by that time, in both directions, without slowing the flow as such. `mute` keeps
-    connections open and passes nothing, as a lost network does. `cut` resets connections and refuses new ones.
+    `delay_s` delays every chunk by that time, in both directions, without limiting throughput. `mute` keeps connections
+    open but forwards nothing, like a lost network. `cut` resets connections and refuses new ones.
     """
 
     def __init__(self, target: tuple[str, int], *, listen_host: str = "127.0.0.1") -> None:
@@ -46,15 +46,15 @@ class Proxy:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where clients connect to."""
+        """The address for clients to connect to."""
         return self._listen_host, self.port
 
     def delay(self, seconds: float) -> None:
-        """Hold every chunk back from now on."""
+        """Delay every chunk from now on."""
         self._delay_s = seconds
 
     def mute(self) -> None:
-        """Pass nothing, close nothing."""
+        """Forward nothing, but keep connections open."""
         self._call(self._set(Wire.MUTE))
 
     def cut(self) -> None:
@@ -62,12 +62,12 @@ class Proxy:
         self._call(self._set(Wire.CUT))
 
     def heal(self) -> None:
-        """A healthy wire again, without delay."""
+        """Forward normally again, without delay."""
         self._delay_s = 0.0
         self._call(self._set(Wire.OPEN))
 
     def close(self) -> None:
-        """End the proxy and its connections."""
+        """Stop the proxy and close its connections."""
         if self._loop.is_closed():
             return
         self._call(self._set(Wire.CUT))
@@ -87,7 +87,7 @@ class Proxy:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
 
     async def _listen(self, port: int) -> int:
-        """Not with `asyncio.start_server`: what it accepted just before a cut would live on, known to nobody."""
+        """Not `asyncio.start_server`: a connection accepted just before a cut would survive it untracked."""
         self._listening = socket.create_server((self._listen_host, port))
         self._listening.setblocking(False)
         self._loop.add_reader(self._listening, self._accept, self._listening)
@@ -121,7 +121,7 @@ class Proxy:
         task.add_done_callback(lambda done: self._forget(done, client))
 
     def _forget(self, task: asyncio.Task[None], client: socket.socket) -> None:
-        """A task that is cancelled before its first step closes nothing by itself."""
+        """A task that is cancelled before its first step does not close its client, so close it here."""
         client.close()
         self._connections.discard(task)
 
@@ -143,7 +143,7 @@ class Proxy:
                 end.transport.abort()
 
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        """Read on while earlier chunks are still held back, so that a delay is a delay and not a narrow pipe."""
+        """Keep reading while earlier chunks are delayed, so that a delay does not limit throughput."""
         held: asyncio.Queue[tuple[float, bytes | None]] = asyncio.Queue(maxsize=1024)
 
         async def read() -> None:

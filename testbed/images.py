@@ -1,11 +1,11 @@
-"""Container images made on this machine, without a registry and without a container builder.
+"""Container images built on this machine, without a registry and without a container builder.
 
 An image is an archive in the format of `docker save`, which containerd imports: pause (one static program), busybox
-(Debian's static one with all its applets), and the workload image: busybox, this machine's Python with its standard
-library, the shared libraries that both need, and NVIDIA's CUDA bindings. A CUDA program runs in it as soon as a
-`libcuda.so.1` is mounted. Archives are kept in the cache, keyed by what went into them. The image of Baton itself is
-not, since it changes with every file of the checkout; below it is one that is: Python and all that Baton needs.
-Both have their byte code in them: containers whose file system is read-only would compile everything at each start.
+(Debian's static build with all its applets), and the workload image: busybox, this machine's Python with its standard
+library, the shared libraries that both need, and NVIDIA's CUDA bindings. A CUDA program runs in it once a
+`libcuda.so.1` is mounted. Archives are cached, keyed by their inputs. The image of Baton itself is not cached, because
+it changes with every file of the checkout; its base image, with Python and Baton's dependencies, is.
+Both contain byte code: containers with a read-only file system would compile every module at each start.
 """
 
 import contextlib
@@ -54,15 +54,15 @@ _PYTHON_LEAVE_OUT = re.compile(
 _CUDA_DISTRIBUTIONS = ("cuda-bindings", "cuda-pathfinder")
 _PRODUCT_EXTRAS = ("node", "certs", "uvloop")
 _PACKAGES_AT = "opt/python"
-# Another checkout may be using an archive of its own; one that nobody has asked for in a week goes.
+# Another checkout may be using its own archive; archives that have not been used for a week are deleted.
 _UNUSED_S = 7 * 24 * 3600
-# Programs open these by name at run time, so no list of linked libraries mentions them.
+# Programs open these by name at run time, so the lists of linked libraries do not include them.
 _OPENED_BY_NAME = ("libdl.so.2", "libpthread.so.0", "librt.so.1", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6")
 
 
 @dataclass
 class Tree:
-    """The files of a layer: path in the image to its content, its source or its link target."""
+    """The files of a layer: maps a path in the image to its content, its source or its link target."""
 
     content: dict[str, bytes] = field(default_factory=dict)
     sources: dict[str, Path] = field(default_factory=dict)
@@ -70,12 +70,12 @@ class Tree:
     executables: set[str] = field(default_factory=set)
 
     def add_program(self, source: Path, path: str) -> None:
-        """A file that may be run."""
+        """Add an executable file."""
         self.sources[path] = source
         self.executables.add(path)
 
     def compile(self, scratch: Path) -> None:
-        """Put the byte code of all modules beside them; it is not compared with them when it is loaded."""
+        """Add the byte code of all modules next to them; Python does not compare it with the source when loading."""
         for number, (path, source) in enumerate(list(self.sources.items())):
             if source.suffix == ".py":
                 code = scratch / f"{number}.pyc"
@@ -85,7 +85,7 @@ class Tree:
                     self.sources[importlib.util.cache_from_source(path)] = code
 
     def write(self, out: Path) -> None:
-        """The layer as a tar archive whose bytes depend on nothing but the files."""
+        """Write the layer as a tar archive whose bytes depend only on the files."""
         paths = sorted({*self.content, *self.sources, *self.links})
         folders = sorted({str(parent) for path in paths for parent in PurePosixPath(path).parents} - {"."})
         with tarfile.open(out, "w", format=tarfile.PAX_FORMAT) as archive:
@@ -115,7 +115,7 @@ def _pause_tree(scratch: Path) -> Tree:
         [compiler, "-Os", "-static", "-o", str(program), str(source)], capture_output=True, text=True, check=False
     )
     if result.returncode != 0:
-        raise BedError(f"the pause program cannot be compiled statically: {' '.join(result.stderr.split())[:200]}")
+        raise BedError(f"cannot compile the pause program statically: {' '.join(result.stderr.split())[:200]}")
     tree = Tree()
     tree.add_program(program, "pause")
     return tree
@@ -155,7 +155,7 @@ def _product_tree(scratch: Path) -> Tree:
 
 
 def _needed_by(name: str, extras: Sequence[str] = ()) -> list[str]:
-    """Everything that a distribution needs for its extras, without itself."""
+    """All dependencies of a distribution with its extras, excluding itself."""
     found: dict[str, None] = {}
     open_names = [(name, extras)]
     while open_names:
@@ -170,7 +170,7 @@ def _needed_by(name: str, extras: Sequence[str] = ()) -> list[str]:
 
 
 def _is_installed(name: str) -> bool:
-    """What is for other Pythons or systems is not, and what is missing of ours shows when the image is used."""
+    """Requirements for other Pythons or systems are not installed; a missing one of ours shows up at run time."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return bool(importlib.metadata.version(name))
     return False
@@ -196,7 +196,7 @@ def _python_tree(scratch: Path, distributions: Iterable[str]) -> Tree:
             tree.sources[f"{_PACKAGES_AT}/{inside}"] = path
             if ".so" in path.suffixes:
                 binaries.append(path)
-    # What a distribution brings along it finds beside itself.
+    # A distribution finds its bundled libraries by relative path.
     own = {path.resolve() for path in tree.sources.values()}
     for path, inside in _shared_libraries(binaries):
         if path not in own:
@@ -208,17 +208,17 @@ def _distribution_files(name: str) -> list[tuple[Path, str]]:
     try:
         files = importlib.metadata.distribution(name).files or []
     except importlib.metadata.PackageNotFoundError as error:
-        raise MissingError(f"an image of the bed needs the Python package {name}; `make setup` installs it") from error
+        raise MissingError(f"the bed's images need the Python package {name}; run `make setup`") from error
     kept = [file for file in files if not {"__pycache__", "tests", ".."} & set(file.parts)]
     return [(Path(str(file.locate())), file.as_posix()) for file in kept]
 
 
 def _shared_libraries(binaries: Iterable[Path]) -> list[tuple[Path, str]]:
-    """What the loader would load, put where it looks without being told; the loader itself stays at its own path."""
+    """The libraries that the loader would load, placed in its default directory; the loader keeps its own path."""
     said = subprocess.run(["ldd", *map(str, binaries)], capture_output=True, text=True, check=False).stdout
     named = dict(re.findall(r"^\s*(\S+) => (/\S+) \(0x", said, re.MULTILINE))
     if "libc.so.6" not in named:
-        raise BedError("the workload image needs a Python that is linked with glibc; run the bed with such a one")
+        raise BedError("the workload image needs a Python that is linked with glibc; run the bed with such a Python")
     beside = Path(named["libc.so.6"]).parent
     for name in _OPENED_BY_NAME:
         found = next(
@@ -234,7 +234,7 @@ def _shared_libraries(binaries: Iterable[Path]) -> list[tuple[Path, str]]:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How an image is made, and what else than this module decides about its bytes."""
+    """How to build an image, and which inputs besides this module determine its bytes."""
 
     tree: Callable[[Path], Tree]
     config: dict[str, object]
@@ -265,7 +265,7 @@ RECIPES = {
 
 
 def archive(name: str) -> Path:
-    """The archive of an image, made now unless it is in the cache."""
+    """The archive of an image, built unless it is in the cache."""
     recipe = RECIPES.get(name)
     if recipe is None:
         raise BedError(f"there is no image '{name}' in the bed; it has {', '.join(RECIPES)}")
@@ -276,7 +276,7 @@ def archive(name: str) -> Path:
     if place.exists():
         os.utime(place)
         return place
-    with exclusive(place.with_name(f"{stem}.lock"), waiting=f"image {name}: another run is making it; waiting"):
+    with exclusive(place.with_name(f"{stem}.lock"), waiting=f"image {name}: waiting for another run to build it"):
         if not place.exists():
             with tempfile.TemporaryDirectory(prefix=f".{stem}.", dir=place.parent) as scratch:
                 folder = Path(scratch)
@@ -289,7 +289,7 @@ def archive(name: str) -> Path:
 
 
 def product_archive(folder: Path) -> Path:
-    """The image of Baton as it is in this checkout, made in `folder`."""
+    """The image of Baton as it is in this checkout, built in `folder`."""
     with tarfile.open(archive(RUNTIME)) as runtime, (folder / "runtime.tar").open("wb") as layer:
         packed = runtime.extractfile("layer.tar")
         assert packed is not None, "the runtime image has one layer"
@@ -300,7 +300,7 @@ def product_archive(folder: Path) -> Path:
 
 
 def _assemble(name: str, settings: dict[str, object], layers: Sequence[Path], folder: Path) -> Path:
-    """The archive of an image with these layers, the lowest first."""
+    """The archive of an image with these layers, lowest first."""
     digests = []
     for layer in layers:
         with layer.open("rb") as content:

@@ -1,8 +1,8 @@
-"""Nodes without machines: KWOK plays the kubelet of any number of them.
+"""Nodes without machines: KWOK simulates the kubelets of any number of nodes.
 
-Pods that are bound to such a node go Running at once. The annotation `testbed.baton.dev/outcome` (`succeed` or
-`fail`) ends them, after the time that `testbed.baton.dev/run-for` gives (`1500ms`, `2s`), from the start or whenever
-the annotation is set; a pod that is deleted disappears.
+Pods bound to such a node become Running at once. The annotation `testbed.baton.dev/outcome` (`succeed` or `fail`) ends
+them, after the time given by `testbed.baton.dev/run-for` (`1500ms`, `2s`), counted from the start of the pod or from
+when the annotation is set; a pod that is deleted disappears.
 """
 
 import contextlib
@@ -24,15 +24,15 @@ RUN_FOR = "testbed.baton.dev/run-for"
 EXIT_CODE_WHEN_FAILED = 1
 
 _MANAGED = "kwok.x-k8s.io/node"
-# Leases keep a controller-manager from giving the nodes up after 50 s, and disturb nobody who watches nodes. They are
-# renewed at a quarter of this. Without a controller-manager nobody reads them.
+# Leases stop a controller-manager from marking the nodes as lost after 50 s without disturbing watchers of nodes. They
+# are renewed at a quarter of this interval. Without a controller-manager they have no reader.
 _LEASE_S = 60
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 _CREATORS = 8
 
 
 def component(record: BedRecord, plane: ControlPlane, programs: Path, *, leases: bool) -> Component:
-    """KWOK itself; it crashes at start now and then, so it gets several attempts."""
+    """KWOK itself; it sometimes crashes at startup, so it gets several attempts."""
     kubeconfig = plane.user_kubeconfig("kwok", ["system:masters"])
     stages = write_stages(record)
     address = record.loopback_address
@@ -62,14 +62,14 @@ def component(record: BedRecord, plane: ControlPlane, programs: Path, *, leases:
 
 
 def write_stages(record: BedRecord, *, start_after_s: float = 0.0) -> Path:
-    """What KWOK does with nodes and pods; pods run so long after they were bound. KWOK reads it when it starts."""
+    """Write KWOK's rules for nodes and pods; pods start `start_after_s` after binding. KWOK reads them at startup."""
     path = record.directory / "kwok-stages.yaml"
     path.write_text(yaml.safe_dump_all(_stages(start_after_s), sort_keys=False))
     return path
 
 
 def _release_leases(api: Api) -> None:
-    """Drop the leases of an earlier KWOK, which the next one would wait for; a kubelet's lease is held by its node."""
+    """Delete the leases of an earlier KWOK, which the next one would wait for; kubelets' leases are held by nodes."""
     with contextlib.suppress(OSError, ApiError):
         for lease in api.get(_LEASES)["items"]:
             if lease["spec"].get("holderIdentity") != lease["metadata"]["name"]:
@@ -83,7 +83,7 @@ def node_object(
     taints: Sequence[Mapping[str, str]] = (),
     resources: Mapping[str, str | int] | None = None,
 ) -> Object:
-    """A node for KWOK; `resources` are added to what an ordinary machine has."""
+    """A node for KWOK; `resources` are added to those of an ordinary machine."""
     amounts = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "256"}
     amounts.update({name: str(amount) for name, amount in (resources or {}).items()})
     return {
@@ -106,7 +106,7 @@ def node_object(
 
 
 def create_nodes(api: Api, nodes: Sequence[Object]) -> None:
-    """Create many nodes at once."""
+    """Create many nodes concurrently."""
     with ThreadPoolExecutor(_CREATORS, thread_name_prefix="kwok-nodes") as pool:
         list(pool.map(lambda node: api.create("/api/v1/nodes", node), nodes))
 

@@ -1,9 +1,9 @@
 """The network of a bed with kubelets: one bridge on the machine, one link into each node, routes to the pods.
 
-Nodes and the machine are neighbours on the bridge; every node and the machine have a route to the pods of every node
-through that node's address. Nothing is forwarded by the machine itself, so none of its settings change, and no packet
-filter is needed. The bridge also has the first address of the cluster's service range, where the API server listens:
-clients in pods reach it by the address that they find in their environment, without a kube-proxy.
+The nodes and the machine share the bridge; every node and the machine have a route to the pods of every node through
+that node's address. The machine itself forwards nothing, so none of its settings change and no packet filter is needed.
+The bridge also has the first address of the cluster's service range, where the API server listens: clients in pods
+reach it at the address in their environment, without kube-proxy.
 """
 
 import os
@@ -16,14 +16,14 @@ from testbed.state import MAX_KUBELETS, BedRecord
 
 
 def _ip(lines: Sequence[str], *, enter: Sequence[str] = ()) -> None:
-    """Run lines of `ip` in one go."""
+    """Run lines of `ip` as one batch."""
     tool = str(find_tool("ip", "iproute2"))
     result = subprocess.run(
         [*enter, tool, "-batch", "-"], input="\n".join(lines) + "\n", capture_output=True, text=True, check=False
     )
     if result.returncode != 0:
         reason = " ".join(result.stderr.split())
-        raise BedError(f"the network of the bed cannot be made ({reason}); real kubelets need root with CAP_NET_ADMIN")
+        raise BedError(f"cannot create the network of the bed ({reason}); real kubelets need root with CAP_NET_ADMIN")
 
 
 def _pod_routes(record: BedRecord, *, besides: int = 0) -> list[str]:
@@ -32,7 +32,7 @@ def _pod_routes(record: BedRecord, *, besides: int = 0) -> list[str]:
 
 
 def create_bridge(record: BedRecord) -> None:
-    """The machine's side."""
+    """Create the machine's side of the network."""
     bridge = record.link_prefix
     _ip(
         [
@@ -67,7 +67,7 @@ def connect_node(record: BedRecord, number: int, init_pid: int, enter: Sequence[
 
 
 def remove(record: BedRecord) -> None:
-    """Remove what is left of the bed's links. Routes go with them."""
+    """Remove the remaining links of the bed. Their routes disappear with them."""
     ours = [name for name in links() if name.startswith(record.link_prefix)]
     for name in sorted(ours, key=len, reverse=True):
         subprocess.run([str(find_tool("ip", "iproute2")), "link", "del", name], capture_output=True, check=False)

@@ -1,8 +1,8 @@
-"""The first process of a node: it gives the node a machine's view of itself and then collects its orphans.
+"""The first process of a node: sets up the node's own view of the machine and then reaps orphaned processes.
 
-Run by path, with no packages, as process 1 of fresh mount, network, host name and process namespaces. The node gets a
-`/var` and a `/run` of its own, so kubelet, containerd, CNI and our programs use the paths that they use on a real
-machine. Whatever this process mounts vanishes with it; when it dies, the kernel kills everything else in the node.
+Run by path, without packages, as process 1 of new mount, network, host name and process namespaces. The node gets its
+own `/var` and `/run`, so kubelet, containerd, CNI and our programs use the same paths as on a real machine. Everything
+that this process mounts disappears with it; when it dies, the kernel kills all other processes of the node.
 """
 
 import os
@@ -18,7 +18,7 @@ def mount(*words: str) -> None:
 
 
 def has_overlay(scratch: Path) -> bool:
-    """Whether overlayfs works on the file system of the bed; inside of another container it may not."""
+    """Whether overlayfs works on the bed's file system; inside another container it may not."""
     for name in ("lower", "upper", "work", "merged"):
         (scratch / name).mkdir(parents=True, exist_ok=True)
     options = f"lowerdir={scratch}/lower,upperdir={scratch}/upper,workdir={scratch}/work"
@@ -32,7 +32,7 @@ def has_overlay(scratch: Path) -> bool:
 
 
 def furnish(bed: Path, node: Path) -> None:
-    """Mount the node's own directories; the bed's directory keeps its path even where one of them covers it."""
+    """Mount the node's own directories; the bed's directory keeps its path even if one of them covers it."""
     mount("-t", "proc", "proc", "/proc")
     bed_handle = os.open(bed, os.O_PATH)
     for name in ("var", "run"):
@@ -49,7 +49,7 @@ def furnish(bed: Path, node: Path) -> None:
 
 
 def main() -> None:
-    """Furnish, tell the world, then wait for children for ever."""
+    """Set up the node, report that it is ready, then reap children until killed."""
     bed, node = Path(sys.argv[1]), Path(sys.argv[2])
     overlay = has_overlay(node / "overlay")
     furnish(bed, node)

@@ -1,9 +1,9 @@
 """Real kubelets side by side: each with its own containerd, namespaces, cgroups, bridge CNI and pod addresses.
 
-A node is a process (`testbed.node_init`) in fresh mount, network, host name and process namespaces. containerd,
-kubelet and the programs of tests enter these namespaces, so they see what they would see on a machine of their own;
-above all the same `/var/lib/kubelet`. The node's files are directories of the bed: a kubelet that is started again,
-even a node that is powered off and on again, finds its state.
+A node is a process (`testbed.node_init`) in new mount, network, host name and process namespaces. containerd, kubelet
+and the programs under test enter these namespaces, so they see what they would see on their own machine; above all the
+same `/var/lib/kubelet`. The node's files are directories of the bed: a kubelet that is restarted, and even a node that
+is powered off and on again, finds its state.
 """
 
 import http.client
@@ -64,7 +64,7 @@ _UNUSED_PLUGINS = ("aufs", "btrfs", "devmapper", "zfs", "blockfile")
 
 
 class Node:
-    """One real node; its parts are components with fault levers."""
+    """One real node; its parts are components that faults can be injected into."""
 
     def __init__(
         self, record: BedRecord, plane: ControlPlane, number: int, programs: Path, kubelet_config: Mapping[str, Any]
@@ -119,25 +119,25 @@ class Node:
 
     @property
     def cgroup(self) -> str:
-        """The cgroup under which the node's pods are, from the root of each hierarchy."""
+        """The cgroup that contains the node's pods, relative to the root of each hierarchy."""
         return f"{self._record.cgroup_prefix}-{self.name}"
 
     @property
     def enter(self) -> list[str]:
-        """The words that run what follows inside the node."""
+        """The command prefix that runs a command inside the node."""
         words = [str(find_tool("nsenter", "util-linux")), "--target", str(self.init.pid)]
         return [*words, "--mount", "--uts", "--net", "--pid", "--"]
 
     def path(self, inside: str) -> Path:
-        """Where a file of the node's own `/var` or `/run` is on the machine."""
+        """The path on the machine of a file in the node's own `/var` or `/run`."""
         relative = inside.removeprefix("/var/run/")
         relative = f"run/{relative}" if relative != inside else inside.lstrip("/")
         if relative.split("/")[0] not in {"var", "run"}:
-            raise BedError(f"{inside} is not the node's own; only /var and /run are, the rest is the machine's")
+            raise BedError(f"{inside} belongs to the machine; a node has only its own /var and /run")
         return self._directory / relative
 
     def prepare(self) -> None:
-        """Write the node's files and make its cgroups; once in the life of the node."""
+        """Write the node's files and create its cgroups; called once in the node's life."""
         for name in (
             *("var/lib/kubelet", "var/lib/cni/net.d", "var/lib/containerd", "var/log/pods", "var/log/containers"),
             *("var/tmp", "run/netns", "run/lock", "run/containerd"),
@@ -150,7 +150,7 @@ class Node:
         self._write_kubelet_config()
 
     def start(self, images: Sequence[str]) -> None:
-        """From nothing to a registered, Ready node with the given images."""
+        """Start the node and wait until it is registered and Ready with the given images."""
         self.power_on()
         for image in (PAUSE, *images):
             self.load_image(archive(image))
@@ -158,7 +158,7 @@ class Node:
         self.kubelet.start()
 
     def power_on(self) -> None:
-        """Namespaces, network and containerd, without kubelet."""
+        """Start namespaces, network and containerd, without kubelet."""
         (self._directory / "furnished").unlink(missing_ok=True)
         self.init.start()
         self.init.wait_ready()
@@ -170,13 +170,13 @@ class Node:
         self.containerd.wait_ready()
 
     def power_off(self) -> None:
-        """What pulling the plug does: everything in the node is gone at once, its disk stays."""
+        """Simulate a power cut: every process in the node ends at once, its disk remains."""
         self.init.kill()
         for part in (self.containerd, self.kubelet):
             part.kill()
 
     def reboot(self) -> None:
-        """Off and on again, until the node is Ready."""
+        """Power the node off and on again, and wait until it is Ready."""
         self.power_off()
         shutil.rmtree(self._directory / "run", ignore_errors=True)
         for name in ("run/netns", "run/lock", "run/containerd"):
@@ -196,13 +196,11 @@ class Node:
             check=False,
         )
         if result.returncode != 0:
-            raise BedError(
-                f"{image_archive} cannot be imported into {self.name}: {' '.join(result.stderr.split())[:300]}"
-            )
+            raise BedError(f"cannot import {image_archive} into {self.name}: {' '.join(result.stderr.split())[:300]}")
 
     @property
     def snapshotter(self) -> str:
-        """How containerd makes the file systems of containers: overlayfs where it works."""
+        """How containerd creates container file systems: overlayfs where it works."""
         return (self._directory / "snapshotter").read_text()
 
     def run(
@@ -213,7 +211,7 @@ class Node:
         check: bool = True,
         timeout_s: float = 60,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program inside the node and wait for it, as a DaemonSet's pod with the host's namespaces would."""
+        """Run a program inside the node and wait for it, like a DaemonSet pod with the host's namespaces."""
         return subprocess.run(
             [*self.enter, *argv],
             env=bed_environment(self._record.id, environment),
@@ -226,7 +224,7 @@ class Node:
     def popen(
         self, argv: Sequence[str], *, environment: Mapping[str, str] | None = None, **settings: Any
     ) -> "subprocess.Popen[Any]":
-        """A program inside the node, with pipes; what comes back is the wrapper around it (see `start_program`)."""
+        """Start a program inside the node, with pipes; returns the wrapper process (see `start_program`)."""
         return subprocess.Popen(
             [*self.enter, *argv], env=bed_environment(self._record.id, environment), start_new_session=True, **settings
         )
@@ -239,7 +237,7 @@ class Node:
         environment: Mapping[str, str] | None = None,
         is_ready: Callable[[], bool] = lambda: True,
     ) -> Component:
-        """Start a program of ours inside the node as a component, with a log of its own and the same fault levers."""
+        """Start one of our programs inside the node as a component, with its own log and the same fault methods."""
         program = Component(
             f"{self.name} {name}",
             argv,
@@ -254,7 +252,7 @@ class Node:
         return program
 
     def _containerd_answers(self) -> bool:
-        """Whether it serves kubelet: it listens before it has recovered its state, and kubelet ends when refused."""
+        """Whether it serves kubelet: it listens before it has recovered its state, and kubelet exits when refused."""
         try:
             with grpc.insecure_channel(f"unix:///proc/{self.init.pid}/root{CONTAINERD_SOCKET}") as channel:
                 channel.unary_unary("/runtime.v1.RuntimeService/Version")(b"", timeout=_ANSWER_LIMIT_S)
@@ -297,14 +295,14 @@ class Node:
 
     @cached_property
     def has_cdi(self) -> bool:
-        """Whether the runtime knows the container device interface."""
+        """Whether the runtime supports the Container Device Interface."""
         said = subprocess.run([self.containerd.argv[0], "--version"], capture_output=True, text=True, check=True).stdout
         return " 1.6." not in said and " 1.5." not in said
 
     def _write_containerd_config(self) -> None:
         plugins = next((directory for directory in CNI_DIRECTORIES if Path(directory, "bridge").exists()), None)
         if plugins is None:
-            raise BedError("no CNI plugins here; install them (Debian: apt-get install containernetworking-plugins)")
+            raise BedError("no CNI plugins found; install them (Debian: apt-get install containernetworking-plugins)")
         config = _CONTAINERD_CONFIG.format(
             disabled=", ".join(f'"io.containerd.snapshotter.v1.{name}"' for name in _UNUSED_PLUGINS),
             socket=CONTAINERD_SOCKET,
@@ -346,7 +344,7 @@ class Node:
             "enableControllerAttachDetach": False,
             "oomScoreAdj": 0,
             "resolvConf": "",
-            # The disk is the machine's: no node may evict or collect because something else fills it.
+            # The disk is the machine's: no node may evict or collect because something unrelated fills it.
             "evictionHard": {"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
             "imageGCHighThresholdPercent": 100,
             "imageGCLowThresholdPercent": 99,
@@ -360,6 +358,6 @@ class Node:
 
 
 def is_ready(node: Mapping[str, Any]) -> bool:
-    """Whether a node object says that it is Ready."""
+    """Whether a node object reports Ready."""
     conditions = node.get("status", {}).get("conditions", [])
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)

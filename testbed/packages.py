@@ -1,4 +1,4 @@
-"""The Debian packages that real kubelets need, and what is skipped without them."""
+"""The Debian packages that real kubelets need, and the tests that are skipped without them."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from testbed.errors import MissingError
 
 CNI_DIRECTORIES = ("/usr/lib/cni", "/opt/cni/bin")
 
-# Package: the files of which one must be there.
+# Package: files of which at least one must exist.
 NODE_PACKAGES: dict[str, tuple[str, ...]] = {
     "containerd": ("containerd", "ctr"),
     "runc": ("runc",),
@@ -24,7 +24,7 @@ SKIPPED = "the tests on real kubelets are skipped"
 
 
 def missing_packages() -> list[str]:
-    """The packages of which nothing is installed here."""
+    """The packages of which no file is installed."""
     return [name for name, files in NODE_PACKAGES.items() if not any(map(_is_here, files))]
 
 
@@ -36,20 +36,20 @@ def _is_here(file: str) -> bool:
 
 
 def require_node_packages() -> None:
-    """Raise one sentence when a real kubelet cannot run here."""
+    """Raise one sentence if real kubelets cannot run here."""
     if missing := missing_packages():
         raise MissingError(f"{', '.join(missing)} missing; as root on Debian: apt-get install {' '.join(missing)}")
 
 
 def install() -> str | None:
-    """Install what is missing where that is possible; else one line: what is missing and what is skipped for it."""
+    """Install the missing packages where possible; otherwise return one line: what is missing and what is skipped."""
     missing = missing_packages()
     if not missing:
         return None
     names = " ".join(missing)
     if shutil.which("apt-get") is None:
         return (
-            f"missing on this machine, which is not Debian: {names}; {SKIPPED}; install them with its package manager"
+            f"missing on this machine, which is not Debian: {names}; {SKIPPED}; install them with the package manager"
         )
     if os.geteuid() != 0:
         return f"missing: {names}; {SKIPPED}; as root: apt-get install {names}"
@@ -62,7 +62,7 @@ def install() -> str | None:
 
 
 def _apt(verb: str, names: list[str]) -> bool:
-    """Run apt-get quietly. Services must not start: containerd of the host is nothing to the bed."""
+    """Run apt-get quietly. Services must not start: the bed does not use the host's containerd."""
     policy = Path("/usr/sbin/policy-rc.d")
     ours = verb == "install" and not policy.exists()
     if ours:

@@ -1,8 +1,8 @@
-"""The programs of a bed as processes: started in sessions of their own, marked, watched, hurt and restarted.
+"""The programs of a bed as processes: started in their own sessions, marked, watched, disturbed and restarted.
 
-Every process of a bed carries `BATON_TESTBED_BED=<id>` in its environment, inherited by whatever it starts. The mark,
-not a list of pids, says what belongs to a bed: it cannot be lost between a fork and a write, and it survives the
-death of whoever started the process.
+Every process of a bed carries `BATON_TESTBED_BED=<id>` in its environment, and its children inherit it. The mark,
+rather than a list of pids, decides what belongs to a bed: it cannot be lost between a fork and a write, and it survives
+the death of the process that started it.
 """
 
 import contextlib
@@ -23,23 +23,23 @@ _POLL_S = 0.02
 
 
 def bed_environment(bed_id: str, more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What the programs of a bed inherit: this process's environment and the mark.
+    """The environment of a bed's programs: this process's environment and the mark.
 
-    Without HTTP proxies: Go programs would send what is meant for the bed's own addresses to them.
+    HTTP proxies are removed: Go programs would send requests for the bed's own addresses to them.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     return {**inherited, **(more or {}), MARK: bed_id}
 
 
 class ProcessKey(NamedTuple):
-    """A process that cannot be mistaken for a later one with the same number."""
+    """Identifies a process so that a later one with the same pid cannot be mistaken for it."""
 
     pid: int
     start_ticks: int
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float, *, poll_s: float = _POLL_S) -> bool:
-    """Look until the condition holds or the time is over; says which."""
+    """Poll until the condition holds or the timeout expires; returns whether it holds."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
@@ -49,7 +49,7 @@ def wait_until(condition: Callable[[], bool], timeout_s: float, *, poll_s: float
 
 
 def process_key(pid: int) -> ProcessKey | None:
-    """The identity of a living process; None for one that is gone or a zombie."""
+    """The identity of a living process; None for one that has ended or is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (OSError, ValueError):
@@ -59,12 +59,12 @@ def process_key(pid: int) -> ProcessKey | None:
 
 
 def is_alive(key: ProcessKey) -> bool:
-    """Whether exactly this process still runs."""
+    """Whether exactly this process is still running."""
     return process_key(key.pid) == key
 
 
 def marked_processes(bed_id: str) -> Iterator[ProcessKey]:
-    """The living processes of a bed, whoever started them; never the caller."""
+    """The living processes of a bed, no matter who started them, except the caller."""
     mark = f"{MARK}={bed_id}".encode()
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
@@ -86,7 +86,7 @@ def children(pid: int) -> list[int]:
 
 
 def last_lines(log: Path, count: int = 3) -> str:
-    """The end of a log, on one line, for the sentence of an error."""
+    """The end of a log on one line, for an error message."""
     try:
         lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     except OSError:
@@ -96,11 +96,11 @@ def last_lines(log: Path, count: int = 3) -> str:
 
 @dataclass
 class Component:
-    """One program of a bed, with its fault levers.
+    """One program of a bed, with methods to inject faults.
 
-    `enter` is put before the program's words to run it inside a node; such a program is the child of the process that
-    we started, and it is the program that is signalled. `prepare` runs before each start; `is_ready` looks once and
-    does not raise.
+    `enter` is a command prefix that runs the program inside a node; the program is then the child of the process that
+    we started, and signals go to the program. `prepare` runs before each start; `is_ready` checks once and does not
+    raise.
     """
 
     name: str
@@ -119,7 +119,7 @@ class Component:
     def start(self) -> None:
         """Start the program; it must not be running."""
         if self.is_running:
-            raise BedError(f"{self.name} is running already; kill or restart it")
+            raise BedError(f"{self.name} is already running; kill or restart it")
         self.prepare()
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
@@ -147,7 +147,7 @@ class Component:
         return process_key(inner[0]) if inner else None
 
     def wait_ready(self) -> None:
-        """Wait until the program does its work; a program that dies meanwhile is started again `attempts` times."""
+        """Wait until the program is ready; a program that dies before that is started again up to `attempts` times."""
         for attempt in range(self.attempts):
             if attempt:
                 self.start()
@@ -162,20 +162,20 @@ class Component:
                 return
             if not died:
                 raise BedError(
-                    f"{self.name} is not ready after {self.ready_timeout_s:.0f} s; its log {self.log} ends: "
+                    f"{self.name} is not ready after {self.ready_timeout_s:.0f} s; end of its log {self.log}: "
                     f"{last_lines(self.log)}"
                 )
-        raise BedError(f"{self.name} ended at start; its log {self.log} ends: {last_lines(self.log)}")
+        raise BedError(f"{self.name} exited during startup; end of its log {self.log}: {last_lines(self.log)}")
 
     @property
     def is_running(self) -> bool:
-        """Whether the program is alive (a stopped one is)."""
+        """Whether the program is alive (a stopped one counts as alive)."""
         self._reap()
         return self._key is not None and is_alive(self._key)
 
     @property
     def pid(self) -> int:
-        """The program's process number, as the machine counts."""
+        """The program's pid in the machine's namespace."""
         if self._key is None or not self.is_running:
             raise BedError(f"{self.name} is not running; start it first")
         return self._key.pid
@@ -185,7 +185,7 @@ class Component:
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End it as a crash would, with SIGKILL, and wait until it is gone."""
+        """End it like a crash, with SIGKILL, and wait until it is gone."""
         key = self._key
         if key is not None and self.is_running:
             with contextlib.suppress(ProcessLookupError):
@@ -194,7 +194,7 @@ class Component:
         self._reap(timeout_s=5.0)
 
     def terminate(self, timeout_s: float = 30.0) -> None:
-        """End it politely, with SIGTERM, and wait until it is gone."""
+        """End it gracefully, with SIGTERM, and wait until it is gone."""
         key = self._key
         if key is None or not self.is_running:
             return
@@ -202,18 +202,18 @@ class Component:
         self._wait_gone(key, timeout_s)
 
     def stop(self) -> None:
-        """Freeze it with SIGSTOP: its connections stay open and nobody answers."""
+        """Freeze it with SIGSTOP: its connections stay open but it does not answer."""
         self.send(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a frozen program go on. The wrapper around a program in a node freezes with it, so both are told."""
+        """Resume a frozen program. The wrapper around a program in a node freezes with it, so both are resumed."""
         self.send(signal.SIGCONT)
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGCONT)
 
     def restart(self, *, politely: bool = False) -> None:
-        """End it, start it again with the same words and wait until it does its work."""
+        """End it, start it again with the same command and wait until it is ready."""
         if politely:
             self.terminate()
         else:

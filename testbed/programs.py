@@ -1,8 +1,8 @@
-"""Which programs a bed runs, in which versions, and where they are.
+"""The programs of a bed: which ones, which versions, and where they are.
 
 Programs come in *sets* that are compiled together and cached together, one directory per set and version under the
-user's cache directory. `BATON_TESTBED_PROGRAMS` names a directory of ready programs instead: then nothing is
-compiled, and a program that reports another version than asked for is refused rather than believed.
+user's cache directory. `BATON_TESTBED_PROGRAMS` names a directory with prebuilt programs instead: then nothing is
+compiled, and a program that reports a different version than requested is rejected.
 """
 
 import functools
@@ -17,19 +17,19 @@ from pathlib import Path
 from testbed.errors import BedError, MissingError
 
 KUBERNETES_VERSION = os.environ.get("BATON_TESTBED_KUBERNETES", "1.36.4")
-"""Of every bed that asks for no other; the variable lets all tests run on another release."""
+"""The default version of a bed; the variable lets all tests run on another release."""
 ETCD_VERSION = "3.6.8"
 KWOK_VERSION = "0.8.0"
 VOLCANO_VERSION = "1.14.1"
 
 READY_PROGRAMS_VARIABLE = "BATON_TESTBED_PROGRAMS"
 TEST_PROGRAM = ".test"
-"""How the names of programs end that Go makes of the tests of a package."""
+"""The suffix of programs that Go builds from the tests of a package."""
 
 
 @dataclass(frozen=True)
 class ProgramSet:
-    """Programs that are compiled from one module and carry one version."""
+    """Programs that are compiled from one module and have the same version."""
 
     name: str
     version: str
@@ -37,7 +37,7 @@ class ProgramSet:
 
     @property
     def key(self) -> str:
-        """The name of its directory in the cache."""
+        """The name of the set's directory in the cache."""
         return f"{self.name}-{self.version}"
 
 
@@ -45,7 +45,8 @@ def kubernetes(version: str = KUBERNETES_VERSION) -> ProgramSet:
     """The five programs of a Kubernetes release."""
     if not re.fullmatch(r"1\.\d+\.\d+", version):
         raise BedError(
-            f"'{version}' is not a Kubernetes version; give three numbers without a v, for example {KUBERNETES_VERSION}"
+            f"'{version}' is not a Kubernetes version; "
+            f"expected three numbers without a leading v, for example {KUBERNETES_VERSION}"
         )
     return ProgramSet(
         "kubernetes",
@@ -76,51 +77,51 @@ VOLCANO_SUITE = ProgramSet(
         )
     ),
 )
-"""Volcano's own end-to-end tests, a program per package."""
+"""Volcano's own end-to-end tests, one program per package."""
 
 
 def default_sets(kubernetes_version: str = KUBERNETES_VERSION) -> tuple[ProgramSet, ...]:
-    """What the test suite runs on; Volcano is built on request only."""
+    """The sets that the test suite uses; Volcano is built on request only."""
     return (ETCD, kubernetes(kubernetes_version), KWOK)
 
 
 def cache_dir() -> Path:
-    """Where compiled programs and images stay between runs."""
+    """The directory where compiled programs and images are kept between runs."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "baton" / "testbed"
 
 
 def ready_programs_dir() -> Path | None:
-    """The directory that the environment names instead of the cache, if any."""
+    """The directory that the environment names in place of the cache, if any."""
     named = os.environ.get(READY_PROGRAMS_VARIABLE)
     if not named:
         return None
     path = Path(named)
     if not path.is_dir():
-        raise BedError(f"{READY_PROGRAMS_VARIABLE} names {path}, which is not a directory; unset it or correct it")
+        raise BedError(f"{READY_PROGRAMS_VARIABLE} names {path}, which is not a directory; correct or unset it")
     return path.absolute()
 
 
 def program_dir(program_set: ProgramSet) -> Path:
-    """The directory in which the programs of a set are, or will be."""
+    """The directory of a set's programs, whether or not they exist yet."""
     return ready_programs_dir() or cache_dir() / program_set.key
 
 
 def absent_programs(program_set: ProgramSet) -> list[str]:
-    """The programs of a set that are not there yet."""
+    """The programs of a set that do not exist yet."""
     directory = program_dir(program_set)
     return [name for name in program_set.programs if not os.access(directory / name, os.X_OK)]
 
 
 def locate(program_set: ProgramSet) -> Path:
-    """The directory of a set whose programs are all there and of the right version.
+    """The directory of a set, after checking that all its programs exist and have the right version.
 
-    Raises `MissingError` with the way to get them.
+    Raises `MissingError` with the command that builds them.
     """
     directory = program_dir(program_set)
     if absent := absent_programs(program_set):
         remedy = (
-            f"put them there or unset {READY_PROGRAMS_VARIABLE}"
+            f"add them or unset {READY_PROGRAMS_VARIABLE}"
             if ready_programs_dir()
             else f"run `python -m testbed build {build_words(program_set)}`"
         )
@@ -134,14 +135,14 @@ def locate(program_set: ProgramSet) -> Path:
 
 
 def build_words(program_set: ProgramSet) -> str:
-    """What follows `python -m testbed build` to get this set."""
+    """The arguments of `python -m testbed build` that build this set."""
     if program_set.name == "kubernetes" and program_set.version != KUBERNETES_VERSION:
         return f"kubernetes --kubernetes-version {program_set.version}"
     return program_set.name
 
 
 def version_command(program: Path) -> list[str]:
-    """How a program is asked for its version; kubectl and Volcano's command line have a word for it, not a flag."""
+    """The command that prints a program's version; kubectl and Volcano's command line use a subcommand, not a flag."""
     if program.name == "kubectl":
         return [str(program), "version", "--client"]
     if program.name == "vcctl":
@@ -151,27 +152,27 @@ def version_command(program: Path) -> list[str]:
 
 @functools.cache
 def check_version(program: Path, version: str) -> None:
-    """Refuse a program that does not report the version it is taken for.
+    """Reject a program that does not report the expected version.
 
-    A program of tests knows no version to report; the one of its module is among what Go notes down in every program.
+    A test program has no version of its own; the version of its module is part of the build information in the binary.
     """
     if program.suffix == TEST_PROGRAM:
         if f"\tvolcano.sh/volcano\tv{version}\t".encode() not in program.read_bytes():
-            raise BedError(f"{program} is not of Volcano {version}; rebuild it or name another directory")
+            raise BedError(f"{program} is not from Volcano {version}; rebuild it or name another directory")
         return
     try:
         answer = subprocess.run(version_command(program), capture_output=True, text=True, timeout=30, check=False)
     except OSError as error:
-        raise BedError(f"{program} cannot be run ({error}); build it for this machine") from error
+        raise BedError(f"cannot run {program} ({error}); build it for this machine") from error
     said = " ".join((answer.stdout + answer.stderr).split())
     if not re.search(rf"(?<![\d.])v?{re.escape(version)}(?![\d.])", said):
         raise BedError(
-            f"{program} is not version {version}: it says '{said[:120]}'; rebuild it or name another directory"
+            f"{program} is not version {version}: it reports '{said[:120]}'; rebuild it or name another directory"
         )
 
 
 def find_tool(name: str, package: str, *, more_directories: Sequence[str] = ()) -> Path:
-    """A program of the operating system, by name; the sentence of the error names the Debian package."""
+    """A program of the operating system, by name; the error names the Debian package."""
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin", *more_directories])
     found = shutil.which(name, path=path)
     if found is None:

@@ -1,8 +1,8 @@
 """Tears a bed down when its owner dies, however it dies.
 
-One small process per bed, in a session of its own, so that neither a closed terminal nor a `kill -9` of the test run
-takes it along. It watches the owner through a process descriptor and does nothing else. The bed ends it when the bed
-ends in order or is handed over to nobody.
+One small process per bed, in its own session, so that neither closing the terminal nor a `kill -9` of the test run ends
+it too. It watches the owner through a pidfd and does nothing else. The bed ends it when the bed is stopped normally or
+left running without an owner.
 """
 
 import os
@@ -16,7 +16,7 @@ from testbed.state import BedRecord, beds
 
 
 def start(record: BedRecord) -> subprocess.Popen[bytes]:
-    """Start the reaper of a bed that this process owns. It lives in the directory above the package to find it."""
+    """Start the reaper of a bed that this process owns. It runs in the directory above the package to be importable."""
     with (record.directory / "reaper.log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "testbed.reaper", record.id, str(os.getpid())],
@@ -29,13 +29,13 @@ def start(record: BedRecord) -> subprocess.Popen[bytes]:
 
 
 def dismiss(reaper: subprocess.Popen[bytes]) -> None:
-    """The reaper is not needed any more."""
+    """End the reaper, which is no longer needed."""
     reaper.kill()
     reaper.wait()
 
 
 def main(bed_id: str, owner_pid: int) -> None:
-    """Wait for the owner's death, then end the bed."""
+    """Wait for the owner's death, then tear down the bed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:

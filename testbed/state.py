@@ -1,11 +1,11 @@
-"""The beds of this machine: one directory each, and the names that follow from the bed's id.
+"""The beds of this machine: one directory each, and the names that are derived from the bed's id.
 
 A bed's record is on disk before anything of the bed exists, and every name is a function of the record. A bed has an
-owner: the process that made it and that must tear it down, or nobody for a bed that `up` left running. A bed whose
-owner is dead is garbage.
+owner, the process that created it and must tear it down; a bed that `up` left running has none. A bed whose owner is
+dead is garbage.
 
-The slot is a small number that no other bed has; addresses follow from it, so beds never race for ports. A bed with
-kubelets lives in 10.(128+slot).0.0/16, every bed has the loopback address 127.(64+slot).0.1.
+The slot is a small number that no other bed has; the bed's addresses are derived from it, so beds never compete for
+ports. A bed with kubelets uses 10.(128+slot).0.0/16, and every bed has the loopback address 127.(64+slot).0.1.
 """
 
 import fcntl
@@ -32,14 +32,14 @@ ETCD_PORT = 2379
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """The process that answers for a bed."""
+    """The process that is responsible for a bed."""
 
     pid: int
     start_ticks: int
 
 
 class BedRecord(msgspec.Struct, frozen=True):
-    """What is known of a bed before anything of it exists."""
+    """The facts about a bed that are fixed before anything of it exists."""
 
     id: str
     name: str
@@ -49,22 +49,22 @@ class BedRecord(msgspec.Struct, frozen=True):
 
     @property
     def directory(self) -> Path:
-        """Everything that the bed writes is under here."""
+        """The directory that contains everything the bed writes."""
         return state_root() / self.id
 
     @property
     def link_prefix(self) -> str:
-        """How the names of its network links begin (a link's name has at most 15 characters)."""
+        """The prefix of its network links' names (a link's name has at most 15 characters)."""
         return f"bt{self.id}"
 
     @property
     def cgroup_prefix(self) -> str:
-        """How the names of its cgroups begin."""
+        """The prefix of its cgroups' names."""
         return f"baton-bed-{self.id}"
 
     @property
     def loopback_address(self) -> str:
-        """An address of this machine that is the bed's alone."""
+        """A loopback address that only this bed uses."""
         return f"127.{64 + self.slot}.0.1"
 
     @property
@@ -79,13 +79,13 @@ class BedRecord(msgspec.Struct, frozen=True):
 
     @property
     def is_garbage(self) -> bool:
-        """Whether nobody answers for it any more: the owner died, or the machine was started anew."""
+        """Whether nothing is responsible for it any more: the owner died, or the machine was restarted."""
         if self.boot_id != boot_id():
             return True
         return self.owner is not None and not is_alive(ProcessKey(self.owner.pid, self.owner.start_ticks))
 
     def node_address(self, number: int) -> str:
-        """Where kubelet number N (from 1) listens."""
+        """The address of kubelet number N (from 1)."""
         return str(self.network[1 + number])
 
     def pod_range(self, number: int) -> IPv4Network:
@@ -94,26 +94,26 @@ class BedRecord(msgspec.Struct, frozen=True):
 
 
 def boot_id() -> str:
-    """What distinguishes this start of the machine from others."""
+    """Distinguishes this boot of the machine from others."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def state_root() -> Path:
-    """The directory of all beds of this user; nobody else may have made it."""
+    """The directory of all beds of this user; another user must not own it."""
     named = os.environ.get(STATE_VARIABLE)
     root = Path(named) if named else Path(tempfile.gettempdir()) / f"baton-testbed-{os.geteuid()}"
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = root.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise BedError(
-            f"{root} is not a directory of this user; remove it or set {STATE_VARIABLE} to another directory"
+            f"{root} is not a directory owned by this user; remove it or set {STATE_VARIABLE} to another directory"
         )
     return root.resolve()
 
 
 @contextmanager
 def locked() -> Iterator[None]:
-    """One at a time among all that make, hand over or remove beds."""
+    """Serialises all processes that create, hand over or remove beds."""
     with (state_root() / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -131,20 +131,20 @@ def beds() -> list[BedRecord]:
 
 
 def find_bed(name: str) -> BedRecord:
-    """The bed of that name."""
+    """The bed with that name."""
     for record in beds():
         if record.name == name:
             return record
     names = ", ".join(record.name for record in beds()) or "none"
-    raise BedError(f"there is no bed '{name}'; beds here: {names}; `python -m testbed up --name {name}` makes it")
+    raise BedError(f"there is no bed '{name}'; beds: {names}; create it with `python -m testbed up --name {name}`")
 
 
 def create(name: str | None) -> BedRecord:
-    """Register a new bed that this process owns. Without a name it is called by its id."""
+    """Register a new bed that this process owns. Without a name, its id is its name."""
     with locked():
         existing = beds()
         if name is not None and any(record.name == name for record in existing):
-            raise BedError(f"a bed '{name}' exists already; `python -m testbed down --name {name}` ends it")
+            raise BedError(f"a bed '{name}' already exists; stop it with `python -m testbed down --name {name}`")
         me = process_key(os.getpid())
         assert me is not None
         bed_id = secrets.token_hex(3)
@@ -161,7 +161,7 @@ def create(name: str | None) -> BedRecord:
 
 
 def write(record: BedRecord) -> None:
-    """Keep a record; a reader sees the old one or the new one."""
+    """Write a record atomically: a reader sees the old one or the new one."""
     path = record.directory / "bed.json"
     fresh = path.with_suffix(".new")
     fresh.write_bytes(msgspec.json.encode(record))
@@ -169,7 +169,7 @@ def write(record: BedRecord) -> None:
 
 
 def disown(record: BedRecord) -> BedRecord:
-    """Nobody's from now on: the bed stays until `down`."""
+    """Remove the owner: the bed keeps running until `down`."""
     free = msgspec.structs.replace(record, owner=None)
     write(free)
     return free
@@ -183,11 +183,11 @@ def _free_slot(taken: set[int]) -> int:
             continue
         if is_port_free(f"127.{64 + slot}.0.1", ETCD_PORT):
             return slot
-    raise BedError(f"all {SLOTS} address ranges for beds are in use; `python -m testbed gc` removes dead beds")
+    raise BedError(f"all {SLOTS} address ranges for beds are in use; remove dead beds with `python -m testbed gc`")
 
 
 def _routed_networks() -> list[IPv4Network]:
-    """Where this machine already sends packets; the default route overlaps everything and says nothing."""
+    """The networks that this machine has routes to; the default route is ignored, because it overlaps everything."""
     try:
         lines = Path("/proc/net/route").read_text().splitlines()[1:]
     except OSError:
@@ -198,12 +198,12 @@ def _routed_networks() -> list[IPv4Network]:
 
 
 def _dotted(hexadecimal: str) -> str:
-    """An address as the kernel prints it there: hexadecimal, in the byte order of the machine."""
+    """An address in the format of the kernel's route table: hexadecimal, in host byte order."""
     return socket.inet_ntoa(int(hexadecimal, 16).to_bytes(4, sys.byteorder))
 
 
 def is_port_free(address: str, port: int) -> bool:
-    """Whether a server could listen there now."""
+    """Whether a server could listen on this port now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,11 +1,11 @@
-"""Volcano's own end-to-end suite against Baton: the numbers of docs/reference/volcano.md, from one command.
+"""Volcano's own end-to-end suite against Baton: the numbers of docs/reference/volcano.md, with one command.
 
-Each package of the suite is a program (`python -m testbed build volcano-suite`) that reads nothing but a kubeconfig.
-It gets a cluster of its own (`testbed.suite_cluster`), so that what one leaves behind cannot disturb the next, and
-writes a report, from which the table is made. Cases run in the order of a fixed seed: a failure can be had again.
+Each package of the suite is a program (`python -m testbed build volcano-suite`) that reads only a kubeconfig. It gets
+its own cluster (`testbed.suite_cluster`), so leftovers of one package cannot affect the next, and writes a report, from
+which the table is made. Cases run in the order of a fixed seed, so failures are reproducible.
 
-What a run leaves is under the folder of results, by package: `report.json`, `output.log`, the logs of Baton's programs
-and, from packages that do so, what the suite saved of the namespaces of failed cases.
+The results folder contains for each package `report.json`, `output.log`, the logs of Baton's programs and, for packages
+that save them, the suite's dumps of the namespaces of failed cases.
 """
 
 import json
@@ -29,7 +29,7 @@ TIME_LIMIT = "2h"
 
 _TELL_S = 60.0
 _POLL_S = 0.2
-# Ginkgo's marks of a case that is over, at the start of a line.
+# Ginkgo's marker of a finished case, at the start of a line.
 _OVER = re.compile(r"^(?:•|[SP] \[)", re.MULTILINE)
 _FAILED = re.compile(r"^• \[(?:FAILED|PANICKED|TIMEDOUT|INTERRUPTED|ABORTED)\]", re.MULTILINE)
 _PLANNED = re.compile(r"^Will run (\d+) of \d+ specs", re.MULTILINE)
@@ -37,7 +37,7 @@ _PLANNED = re.compile(r"^Will run (\d+) of \d+ specs", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Package:
-    """What a package of the suite wants of its cluster, and which of its cases cannot be had on it."""
+    """What a package of the suite needs from its cluster, and which of its cases cannot run on it."""
 
     start_after_s: float = 1.5
     hyper_nodes: bool = False
@@ -47,20 +47,20 @@ class Package:
 PACKAGES = {
     "admission": Package(),
     "jobp": Package(),
-    # Its cases do more before they look for a job that is Pending.
+    # Its cases do more work before they look for a Pending job.
     "jobseq": Package(start_after_s=3.0),
     "cronjob": Package(),
     "vcctl": Package(),
-    # The cases of volumes run commands on the nodes.
+    # The volume cases run commands on the nodes.
     "schedulingbase": Package(skip="Volume Binding Test"),
     "schedulingaction": Package(),
-    # Volcano runs it on KWOK's nodes, too, which start pods at once; later, what must wait could not be told from it.
+    # Volcano also runs it on KWOK nodes, which start pods at once; a delay would look like a pod that has to wait.
     "hypernode": Package(start_after_s=0.0, hyper_nodes=True),
 }
 
 
 class Failure(NamedTuple):
-    """A case that failed, and the first words of why."""
+    """A failed case, and the first line of the reason."""
 
     case: str
     message: str
@@ -68,7 +68,7 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True)
 class Tally:
-    """How one package went; `switched_off` are cases that the suite itself does not run."""
+    """The result of one package; `switched_off` counts cases that the suite itself disables."""
 
     package: str
     passed: int
@@ -78,11 +78,11 @@ class Tally:
 
     @property
     def cases(self) -> int:
-        """All but those that we left out."""
+        """All cases except those that we left out."""
         return self.passed + len(self.failed) + self.switched_off
 
     def row(self) -> list[str]:
-        """Its line in the table."""
+        """The package's row in the table."""
         numbers = (self.cases, self.passed, len(self.failed), self.switched_off)
         return [self.package, *map(str, numbers), f"{self.taken_s / 60:.1f} min"]
 
@@ -93,8 +93,8 @@ COLUMNS = ("package", "cases", "passed", "failed", "switched off", "taken")
 def read_report(package: str, report: Sequence[dict[str, Any]]) -> Tally:
     """The tally of a package from Ginkgo's JSON report.
 
-    A case that a filter left out is "skipped" as well as one that the suite switched off; only the latter says why.
-    Nodes that are no cases (a setup of the whole suite) are told when they failed.
+    Cases excluded by a filter and cases disabled by the suite are both "skipped"; only the latter have a reason. Nodes
+    that are not cases (such as the setup of the whole suite) are reported if they failed.
     """
     passed, switched_off, failed = 0, 0, []
     for spec in (spec for suite in report for spec in suite["SpecReports"] or ()):
@@ -116,13 +116,13 @@ def _name(spec: dict[str, Any]) -> str:
 
 
 def _first_words(message: str) -> str:
-    """The first line of a message that says something; Gomega puts a heading and the type of an error before it."""
+    """The first informative line of a message; Gomega puts a heading and the type of an error before it."""
     lines = (line.strip() for line in message.splitlines())
     return next((line[:200] for line in lines if line and line != "Unexpected error:" and line[0] != "<"), "")
 
 
 def progress_of(output: str) -> str:
-    """How far a package is, from what its program has printed so far."""
+    """A package's progress, from its program's output so far."""
     planned = _PLANNED.search(output)
     over, failed = len(_OVER.findall(output)), len(_FAILED.findall(output))
     line = f"{over} of {planned[1]} cases" if planned else f"{over} cases"
@@ -130,15 +130,15 @@ def progress_of(output: str) -> str:
 
 
 def check_packages(names: Iterable[str]) -> list[str]:
-    """The packages to run, all of them if none was named; an unknown one is answered with the known ones."""
+    """The packages to run, all of them if none was named; raises for an unknown name and lists the known ones."""
     wanted = list(dict.fromkeys(names)) or list(PACKAGES)
     if unknown := [name for name in wanted if name not in PACKAGES]:
-        raise BedError(f"'{unknown[0]}' is no package of the suite that runs here; there are {', '.join(PACKAGES)}")
+        raise BedError(f"unknown package '{unknown[0]}' of the suite; choose from {', '.join(PACKAGES)}")
     return wanted
 
 
 def run(names: Iterable[str], results: Path, *, focus: str = "") -> list[Tally]:
-    """Run packages one after the other, each on a cluster of its own; `focus` picks cases by a regular expression."""
+    """Run packages one after the other, each on its own cluster; `focus` selects cases by a regular expression."""
     wanted = check_packages(names)
     programs = locate(VOLCANO_SUITE)
     tallies = []
@@ -146,7 +146,7 @@ def run(names: Iterable[str], results: Path, *, focus: str = "") -> list[Tally]:
         folder = results.absolute() / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        say(f"{name}: making a cluster")
+        say(f"{name}: starting a cluster")
         tally = _run_package(name, programs, folder, focus)
         say(f"{name}: {tally.passed} of {tally.cases} passed, {len(tally.failed)} failed; see {folder}")
         tallies.append(tally)
@@ -180,12 +180,12 @@ def _run_package(name: str, programs: Path, folder: Path, focus: str) -> Tally:
         finally:
             cluster.keep_logs(folder)
     if not report.exists():
-        raise BedError(f"the suite's {name} ended without a report; its output {output} ends: {last_lines(output)}")
+        raise BedError(f"the suite's {name} ended without a report; end of its output {output}: {last_lines(output)}")
     return read_report(name, json.loads(report.read_text()))
 
 
 def _follow(name: str, program: Component, output: Path) -> None:
-    """Wait for the end of a package and say now and then how far it is."""
+    """Wait for the end of a package and print its progress at intervals."""
     began = told = time.monotonic()
     while program.is_running:
         time.sleep(_POLL_S)

@@ -1,11 +1,11 @@
-"""A bed that is to Volcano's end-to-end suite what its own cluster is, with Baton in Volcano's place.
+"""A bed that looks to Volcano's end-to-end suite like the suite's own cluster, with Baton in Volcano's place.
 
-The suite was written for four machines of four CPUs and a control plane that is tainted, with a small pod of the
-network on each; it counts what is free, so all of that matters. It finds things by name: the scheduler's
-configuration, the scheduler's pod, kinds that Baton has no use for.
+The suite expects four machines with four CPUs each, a small pod of the network on each, and a tainted control plane; it
+counts free resources, so all of that matters. It finds things by name: the scheduler's configuration, the scheduler's
+pod, kinds that Baton does not use.
 
-Pods start a while after they were bound: some cases look for a job that is Pending once they have done something else,
-and on nodes that start pods in no time it is Running by then.
+Pods start some time after they are bound: some cases do other work before they look for a Pending job, and on nodes
+that start pods at once it would already be Running.
 """
 
 import contextlib
@@ -46,9 +46,9 @@ Object = dict[str, Any]
 
 
 class SuiteCluster:
-    """The cluster of one package of the suite; a context manager that ends all of it.
+    """The cluster of one package of the suite; a context manager that tears it down.
 
-    `data` holds Volcano's CRDs and configurations, as they were put beside the suite's programs.
+    `data` holds Volcano's CRDs and configurations, from the directory of the suite's programs.
     """
 
     def __init__(self, data: Path, *, start_after_s: float, hyper_nodes: bool) -> None:
@@ -69,7 +69,7 @@ class SuiteCluster:
             self._install_webhooks()
             self.bed.wait_for(
                 lambda: all(self.bed.api.exists(f"{_QUEUES}/{name}") for name in ("root", "default")),
-                "the scheduler to make its queues",
+                "the scheduler to create its queues",
             )
             exits.enter_context(ContainerPlayer(self.bed.api))
             self._exits = exits.pop_all()
@@ -81,7 +81,7 @@ class SuiteCluster:
         self._exits.close()
 
     def keep_logs(self, folder: Path) -> None:
-        """Copy what Baton's programs said, which ends with the bed otherwise."""
+        """Copy the logs of Baton's programs, which are deleted with the bed otherwise."""
         for log in (self.bed.directory / "logs").glob("baton-*.log"):
             shutil.copyfile(log, folder / log.name)
 
@@ -104,10 +104,10 @@ class SuiteCluster:
             self._create_pod("kube-system", _pod(f"network-{name}", name, cpu="100m", memory="50Mi"))
 
     def _define_kinds(self) -> None:
-        """Baton's kinds, and those of Volcano that Baton does not have: the suite lists them.
+        """Install Baton's kinds, and those of Volcano's that Baton does not have but the suite lists.
 
-        The garbage collector looks for new kinds twice a minute, and until then a queue that is deleted in the
-        foreground stays: the next case takes it for its own, and then it goes. One that starts anew knows them.
+        The garbage collector discovers new kinds only twice a minute, and until then a queue deleted in the foreground
+        stays: the next case takes it for its own, and then it disappears. A restarted garbage collector knows them.
         """
         kinds = definitions()
         known = {kind["metadata"]["name"] for kind in kinds}
@@ -124,7 +124,7 @@ class SuiteCluster:
             f"/api/v1/namespaces/{SYSTEM}/configmaps",
             {"metadata": {"name": CONFIG_MAP}, "data": {CONFIG_KEY: configuration}},
         )
-        # The suite annotates the scheduler's pod to have a mounted configuration read anew; nobody needs to run in it.
+        # The suite annotates the scheduler's pod so that a mounted configuration is reread; the pod runs nothing.
         scheduler = _pod("volcano-scheduler", "control-plane-0", cpu="0", memory="0")
         scheduler["metadata"]["labels"] = {"app": "volcano-scheduler"}
         self._create_pod(SYSTEM, scheduler)
@@ -166,7 +166,7 @@ class SuiteCluster:
                 return False
 
     def _install_webhooks(self) -> None:
-        """The shipped configurations, calling an address of this machine instead of a service."""
+        """Install the shipped webhook configurations, calling an address of this machine instead of a service."""
         found = [copy.deepcopy(each) for each in manifests() if each["kind"].endswith("WebhookConfiguration")]
         for configuration in found:
             for webhook in configuration["webhooks"]:
@@ -174,10 +174,10 @@ class SuiteCluster:
                 address = f"{self.bed.record.loopback_address}:{_WEBHOOKS_PORT}"
                 webhook["clientConfig"]["url"] = f"https://{address}{path}"
         self.bed.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(found))
-        self.bed.wait_for(self._asks_admission, "the API server to ask admission")
+        self.bed.wait_for(self._asks_admission, "the API server to call the webhooks")
 
     def _asks_admission(self) -> bool:
-        """Whether a queue with a parent that does not exist is refused."""
+        """Whether a queue with a nonexistent parent is rejected."""
         orphan = {
             "apiVersion": "scheduling.volcano.sh/v1beta1",
             "kind": "Queue",
@@ -189,7 +189,7 @@ class SuiteCluster:
 
 
 def _pod(name: str, node: str, *, cpu: str, memory: str) -> Object:
-    """A pod that is on a node from the start, whatever its taints."""
+    """A pod that is bound to a node from the start, whatever the node's taints."""
     return {
         "metadata": {"name": name},
         "spec": {

@@ -1,12 +1,12 @@
-"""Containers without machines: what their commands would do, carried out on the status of their pods.
+"""Simulated containers: applies what their commands would do to the status of their pods.
 
-KWOK lets pods run for ever. The cases of Volcano's suite want pods that end by themselves, after a time and with an
-exit code that stand in the container's command (`sleep 10s && exit 3`). The player reads such commands and ends the
-pod when its time has come. It is no shell: it knows the few words that the suite uses, and takes any other for a
-program that is not in the image, as the suite does (`sleep 10s && xxx`). The frameworks of the suite have words of
-their own; they end well after a while, as if their images were here.
+KWOK keeps pods running until they are deleted. The cases of Volcano's suite need pods that end by themselves, after a
+time and with an exit code given in the container's command (`sleep 10s && exit 3`). The player parses such commands and
+ends the pod when its time has come. It is not a shell: it knows the few commands that the suite uses, and treats any
+other as a program that is missing from the image, as the suite does (`sleep 10s && xxx`). The commands of the suite's
+training frameworks succeed after a while, as if their images were present.
 
-A container that its pod's restart policy starts again goes on running, so its pod never ends.
+A container that its pod's restart policy restarts keeps running, so its pod never ends.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 from testbed.api import Api, ApiError, Object
 
 FRAMEWORK_S = 5.0
-"""How long a program of a framework takes; long enough for a case to see the job run."""
+"""How long a framework's program runs; long enough for a case to see the job Running."""
 NOT_FOUND = 127
-"""What a shell answers when there is no such program."""
+"""A shell's exit code if the program does not exist."""
 NO_SCRIPT = 2
-"""What a shell answers when it is to read a file that is not there."""
+"""A shell's exit code if the script to read does not exist."""
 
 _RETRY_S = 0.5
 _PODS = "/api/v1/pods"
@@ -32,28 +32,28 @@ _SHELLS = frozenset({"sh", "bash", "/bin/sh", "/bin/bash"})
 _FRAMEWORKS = frozenset({"python", "python3", "mpiexec"})
 _HARMLESS = frozenset({"true", "echo", "export", "mkdir"})
 _UNIT_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
-# A quoted piece, or any other character; separators are looked for among the latter only.
+# A quoted part, or any other character; only the latter may be separators.
 _PIECE = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|`[^`]*`|\\.|&&|.""", re.DOTALL)
 _SLEEP = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
 _ASSIGNMENT = re.compile(r"\w+=")
 
 
 class End(NamedTuple):
-    """How a container ends: so long after its start, with this exit code."""
+    """How a container ends: how long after its start, and with which exit code."""
 
     after_s: float
     code: int
 
 
 class Step(NamedTuple):
-    """One command of a script; `needs_success` is set behind `&&`."""
+    """One command of a script; `needs_success` is set after `&&`."""
 
     words: str
     needs_success: bool
 
 
 def steps(script: str) -> Iterator[Step]:
-    """The commands of a shell script, cut at `&&`, `;` and line ends that are not in quotes."""
+    """The commands of a shell script, split at unquoted `&&`, `;` and line ends."""
     words, needs_success = "", False
     for piece in _PIECE.findall(script):
         if piece not in ("&&", ";", "\n"):
@@ -99,7 +99,7 @@ def _end_of_command(words: Sequence[str]) -> End | None:
 
 
 def end_of_container(container: Mapping[str, Any]) -> End | None:
-    """How a container ends by its command; one without a command serves for ever, as nginx does."""
+    """How a container ends according to its command; one without a command runs until deleted, as nginx does."""
     words = [*container.get("command", ()), *container.get("args", ())]
     if not words:
         return None
@@ -109,7 +109,7 @@ def end_of_container(container: Mapping[str, Any]) -> End | None:
 
 
 def end_of_pod(pod: Object) -> End | None:
-    """When the last container of a pod ends, and with the first code that is not 0; None if the pod goes on."""
+    """When the last container of a pod ends, and the first exit code that is not 0; None if the pod keeps running."""
     policy = pod["spec"].get("restartPolicy", "Always")
     ends = [end_of_container(container) for container in pod["spec"]["containers"]]
     ended = [end for end in ends if end is not None]
@@ -151,7 +151,7 @@ def ended_status(pod: Object, code: int, now: str) -> Object:
 
 
 class ContainerPlayer:
-    """Watches the pods of a cluster and ends those whose containers do; a context manager."""
+    """Watches the pods of a cluster and ends those whose containers have ended; a context manager."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -164,7 +164,7 @@ class ContainerPlayer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # The thread sits in a read until the API server says something; it is a daemon, and ends with the server.
+        # The thread blocks in a read until the API server sends something; as a daemon thread it ends with the server.
         self._stopping.set()
         for timer in list(self._timers.values()):
             timer.cancel()
@@ -193,7 +193,7 @@ class ContainerPlayer:
             timer.start()
 
     def _end(self, pod: Object, code: int) -> None:
-        """End a pod; one that was deleted or replaced meanwhile is left alone, which its uid tells the API server."""
+        """End a pod. The uid in the request makes the API server reject it if the pod was deleted or replaced."""
         metadata = pod["metadata"]
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/status"
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

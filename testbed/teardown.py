@@ -1,8 +1,8 @@
-"""The end of a bed, from nothing but its record: whoever calls this need not have made the bed.
+"""Tears a bed down from its record alone, so any process can do it.
 
-Used by the bed itself, by the reaper after the owner's death, by `down` and by `gc`; doing it twice is harmless.
-Killing the init process of a node takes the node's process, mount and network namespaces with it, so containers
-need no care of their own.
+Used by the bed itself, by the reaper after the owner's death, by `down` and by `gc`; running it twice is harmless.
+Killing the init process of a node also ends the node's process, mount and network namespaces, so containers need no
+cleanup of their own.
 """
 
 import contextlib
@@ -28,14 +28,14 @@ def tear_down(record: BedRecord) -> None:
     cgroups.remove(record.cgroup_prefix)
     _unmount_below(record.directory)
     shutil.rmtree(record.directory, ignore_errors=True)
-    # Somebody else may be at it too (a reaper and `gc`): what is on its way out is not left behind.
+    # Another process may be tearing it down as well (a reaper and `gc`): wait for leftovers that it is removing.
     if not wait_until(lambda: not leftovers(record), _SETTLE_S, poll_s=0.1):
         left = leftovers(record)
-        raise BedError(f"bed {record.name} left behind: {'; '.join(left)}; `python -m testbed gc` tries again")
+        raise BedError(f"bed {record.name} left behind: {'; '.join(left)}; run `python -m testbed gc` to try again")
 
 
 def kill_processes(bed_id: str) -> None:
-    """Kill until nobody carries the mark: a process may have been forked, not yet marked, when we first looked."""
+    """Kill until no process carries the mark: a process may have been forked but not marked at the first pass."""
     killed: set[ProcessKey] = set()
     clean_looks = 0
 
@@ -58,13 +58,13 @@ def _mounts_below(directory: Path) -> list[str]:
 
 
 def _unmount_below(directory: Path) -> None:
-    """Nothing of a bed is mounted outside of its nodes; this guards the removal of the files all the same."""
+    """Nothing of a bed is mounted outside its nodes; this only protects the removal of its files."""
     for mount in _mounts_below(directory):
         subprocess.run(["umount", "--lazy", mount], capture_output=True, check=False)
 
 
 def leftovers(record: BedRecord) -> list[str]:
-    """What of the bed is still on the machine, in words."""
+    """What remains of the bed on the machine, in words."""
     found = [f"process {key.pid}" for key in marked_processes(record.id)]
     found += [f"link {name}" for name in network.links() if name.startswith(record.link_prefix)]
     found += [f"cgroup {path}" for path in cgroups.existing(record.cgroup_prefix)]
@@ -75,7 +75,7 @@ def leftovers(record: BedRecord) -> list[str]:
 
 
 def collect_garbage() -> list[str]:
-    """Tear down the beds that nobody answers for; returns their names."""
+    """Tear down the beds whose owner is gone; returns their names."""
     names = []
     for record in beds():
         if record.is_garbage:

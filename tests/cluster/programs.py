@@ -94,7 +94,7 @@ class BatonPrograms:
                 component.wait_ready()
             if "admission" in self.components:
                 install_webhooks(self.bed, self._webhooks)
-                self.bed.wait_for(lambda: called(self.bed), "the API server to ask admission")
+                self.bed.wait_for(lambda: called(self.bed), "the API server to call the webhooks")
         except BaseException:
             self.stop()
             raise

@@ -224,10 +224,11 @@ def test_a_bed_from_the_shell_stays_until_down(tmp_path: Path) -> None:
         again = shell("up", "--name", name)
         assert again.returncode == 1
         assert (
-            again.stderr == f"testbed: a bed '{name}' exists already; `python -m testbed down --name {name}` ends it\n"
+            again.stderr
+            == f"testbed: a bed '{name}' already exists; stop it with `python -m testbed down --name {name}`\n"
         )
         (row,) = [row for row in json.loads(shell("status", "-o", "json").stdout) if row["name"] == name]
-        assert (row["state"], row["owner"]) == ("up", "nobody (until down)")
+        assert (row["state"], row["owner"]) == ("up", "none (runs until `down`)")
         kubeconfig = shell("kubeconfig", "--name", name).stdout.strip()
         words = [
             "kubectl",
@@ -243,4 +244,4 @@ def test_a_bed_from_the_shell_stays_until_down(tmp_path: Path) -> None:
         ended = shell("down", "--name", name)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert not Path(row["directory"]).exists()
-    assert shell("down", "--name", name).stderr.startswith(f"testbed: there is no bed '{name}'; beds here: ")
+    assert shell("down", "--name", name).stderr.startswith(f"testbed: there is no bed '{name}'; beds: ")

@@ -1,4 +1,4 @@
-"""The builder: one build at a time, all or nothing, and a sentence with the remedy when it cannot."""
+"""The builder: one build at a time, all or nothing, and an error with the remedy if it cannot build."""
 
 import os
 import subprocess
@@ -67,12 +67,12 @@ def test_a_failed_build_leaves_nothing_that_looks_ready(cache: Path, monkeypatch
 
 def test_a_program_with_another_version_stamp_is_refused(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(building.RECIPES, "toy", recipe(version="1.2.30"))
-    with pytest.raises(BedError, match=r"left is not version 1\.2\.3: it says 'left v1\.2\.30'"):
+    with pytest.raises(BedError, match=r"left is not version 1\.2\.3: it reports 'left v1\.2\.30'"):
         build(TOY, progress=lambda _: None)
     assert not (cache / "toy-1.2.3").exists()
 
 
-def test_what_a_killed_build_left_is_cleared_by_the_next(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_build_removes_leftovers_of_a_killed_one(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     remnant = cache / ".toy-1.2.3.dead" / "out"
     remnant.mkdir(parents=True)
     monkeypatch.setitem(building.RECIPES, "toy", recipe())
@@ -80,7 +80,7 @@ def test_what_a_killed_build_left_is_cleared_by_the_next(cache: Path, monkeypatc
     assert sorted(path.name for path in cache.iterdir()) == ["toy-1.2.3", "toy-1.2.3.lock"]
 
 
-def test_of_two_builds_that_start_at_once_one_works_and_one_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_concurrent_builds_one_builds_and_one_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     at_work, may_finish, waiting = threading.Event(), threading.Event(), threading.Event()
     builds: list[int] = []
 
@@ -90,13 +90,13 @@ def test_of_two_builds_that_start_at_once_one_works_and_one_waits(monkeypatch: p
         assert may_finish.wait(120)
         recipe()(shop, program_set)
 
-    def second_says(line: str) -> None:
-        if "another build is at work" in line:
+    def second_progress(line: str) -> None:
+        if "waiting for another build" in line:
             waiting.set()
 
     monkeypatch.setitem(building.RECIPES, "toy", slow)
     first = threading.Thread(target=build, args=(TOY,), kwargs={"progress": lambda _: None})
-    second = threading.Thread(target=build, args=(TOY,), kwargs={"progress": second_says})
+    second = threading.Thread(target=build, args=(TOY,), kwargs={"progress": second_progress})
     first.start()
     assert at_work.wait(120)
     second.start()
@@ -121,16 +121,16 @@ esac
     [
         (
             "k8s.io/kubernetes v1.35.4 v1.36.1 v1.36.3",
-            r"v1\.36\.99 is not on .* of 1\.36 it has v1\.36\.1, v1\.36\.3: choose one",
+            r"v1\.36\.99 is not on .* it has these 1\.36 versions: v1\.36\.1, v1\.36\.3",
         ),
         (
             "k8s.io/kubernetes v1.35.4 v1.36.0-rc.1",
-            r"v1\.36\.99 is not on .* nor any 1\.36; the newest there is v1\.35\.4",
+            r"v1\.36\.99 is not on .* nor is any 1\.36; the newest version is v1\.35\.4",
         ),
         ("", r"v1\.36\.99 cannot be fetched \(server response: not found\); set GOPROXY to a proxy"),
     ],
 )
-def test_an_unknown_kubernetes_version_is_answered_with_the_known_ones(
+def test_an_unknown_kubernetes_version_is_rejected_with_a_list_of_known_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, versions: str, sentence: str
 ) -> None:
     go = tmp_path / "go"
@@ -146,13 +146,13 @@ def test_nothing_is_compiled_into_a_directory_of_ready_programs(
 ) -> None:
     monkeypatch.setenv("BATON_TESTBED_PROGRAMS", str(tmp_path))
     with pytest.raises(
-        MissingError, match=r"left, right of toy-1\.2\.3 is not in .* put it there or unset BATON_TESTBED_PROGRAMS"
+        MissingError, match=r"left, right of toy-1\.2\.3 missing in .* add it or unset BATON_TESTBED_PROGRAMS"
     ):
         build(TOY)
 
 
 def offline(cache: Path, **environment: str) -> dict[str, str]:
-    """An environment in which nothing can be fetched and nothing was."""
+    """An environment with empty caches in which nothing can be downloaded."""
     without = {"CI", "BATON_TESTBED_PROGRAMS"}
     kept = {name: value for name, value in os.environ.items() if name not in without}
     return {
@@ -177,7 +177,7 @@ def test_without_a_proxy_the_build_is_one_line_and_a_failure_only_in_ci(
         capture_output=True,
         text=True,
     )
-    told = [line for line in result.stderr.splitlines() if "fetching" not in line]
+    told = [line for line in result.stderr.splitlines() if "downloading" not in line]
     assert len(told) == 1, result.stderr
     assert told[0].startswith("testbed: ")
     assert result.returncode == code

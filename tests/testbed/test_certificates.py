@@ -1,4 +1,4 @@
-"""The bed's authority: servers are verified by name and address, clients are who their certificate says."""
+"""The bed's CA: servers are verified by name and address, clients are identified by their certificate."""
 
 import socket
 import ssl
@@ -45,7 +45,7 @@ def shake_hands(
     return seen
 
 
-def test_a_server_is_verified_by_its_names_and_addresses_and_sees_who_asks(tmp_path: Path) -> None:
+def test_a_server_is_verified_by_name_and_address_and_identifies_its_clients(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     server = authority.issue("server", "server", hosts=["127.64.0.1", "kubernetes.default"])
     client = authority.issue("node", "system:node:one", organizations=["system:nodes"])

@@ -1,4 +1,4 @@
-"""Images made here: the archive that containerd imports, the same bytes for the same input, kept in the cache."""
+"""Image building: archives that containerd imports, identical bytes for identical input, caching."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ def read(image: tarfile.TarFile, name: str) -> bytes:
 
 
 def make_toy(monkeypatch: pytest.MonkeyPatch, compiler: str, made: list[str]) -> Path:
-    """An image of one file, as that compiler would make it."""
+    """An image with one file, as built by the given compiler."""
 
     def tree(_: Path) -> Tree:
         made.append(compiler)
@@ -48,7 +48,7 @@ def test_an_archive_names_its_image_and_the_digest_of_its_layer(monkeypatch: pyt
         assert config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(read(image, layer)).hexdigest()}"]
 
 
-def test_an_image_is_made_once_and_one_that_nobody_asked_for_in_a_week_makes_room(
+def test_an_image_is_built_once_and_removed_after_a_week_without_use(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[str] = []
@@ -88,6 +88,6 @@ def test_a_layer_has_its_folders_modes_and_links(tmp_path: Path) -> None:
         assert layer.getmember("bin/sh").linkname == "busybox"
 
 
-def test_an_unknown_image_is_answered_with_the_known_ones() -> None:
+def test_an_unknown_image_is_rejected_with_a_list_of_known_ones() -> None:
     with pytest.raises(BedError, match=r"there is no image 'alpine' in the bed; it has baton\.test/pause:1, "):
         archive("alpine")

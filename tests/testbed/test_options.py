@@ -1,4 +1,4 @@
-"""Bad wishes are refused in one sentence before anything is started."""
+"""Invalid options are rejected with one sentence before anything is started."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_kubelets_need_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(MissingError, match=r"real kubelets need root .* or use KWOK nodes, which need none"):
+    with pytest.raises(MissingError, match=r"real kubelets need root .* or use KWOK nodes, which do not"):
         BedOptions(kubelets=1).check()
     BedOptions(kwok_nodes=1).check()
 
@@ -25,10 +25,10 @@ def test_kubelets_need_root(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (BedOptions(kubelets=-1), "kubelets is -1; a bed has 0 to 60"),
-        (BedOptions(kubelets=61), "kubelets is 61; a bed has 0 to 60"),
-        (BedOptions(kwok_nodes=-5), "kwok_nodes is -5; it cannot be negative"),
-        (BedOptions(scheduler_config={}), "a scheduler configuration was given but no scheduler asked for"),
+        (BedOptions(kubelets=-1), "kubelets is -1, must be 0 to 60"),
+        (BedOptions(kubelets=61), "kubelets is 61, must be 0 to 60"),
+        (BedOptions(kwok_nodes=-5), "kwok_nodes is -5, must not be negative"),
+        (BedOptions(scheduler_config={}), "a scheduler configuration was given without a scheduler"),
     ],
 )
 def test_impossible_numbers_are_named(options: BedOptions, sentence: str) -> None:
@@ -46,12 +46,12 @@ def shell(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_shell_says_the_same_sentence(tmp_path: Path) -> None:
+def test_the_command_line_prints_the_same_sentence(tmp_path: Path) -> None:
     refused = shell("up", "--kubernetes-version", "newest", BATON_TESTBED_STATE=str(tmp_path / "state"))
     assert refused.returncode == 1
     assert refused.stdout == ""
     assert refused.stderr.splitlines() == [
-        "testbed: 'newest' is not a Kubernetes version; give three numbers without a v, for example 1.36.4"
+        "testbed: 'newest' is not a Kubernetes version; expected three numbers without a leading v, for example 1.36.4"
     ]
     assert not list((tmp_path / "state").glob("*/bed.json"))
 
@@ -60,7 +60,7 @@ def test_a_scheduler_configuration_must_be_a_mapping(tmp_path: Path) -> None:
     config = tmp_path / "scheduler.yaml"
     config.write_text("- a list\n")
     refused = shell("up", "--scheduler-config", str(config))
-    assert refused.stderr.startswith(f"testbed: {config} holds no KubeSchedulerConfiguration")
+    assert refused.stderr.startswith(f"testbed: {config} is not a KubeSchedulerConfiguration")
 
 
 @pytest.mark.parametrize(
@@ -79,11 +79,11 @@ def test_a_malformed_option_is_one_sentence(option: str, word: str, expected: st
     assert refused.stderr.endswith(f"; {expected}\n")
 
 
-def test_an_unknown_set_is_answered_with_the_known_ones() -> None:
+def test_an_unknown_set_is_rejected_with_a_list_of_known_ones() -> None:
     refused = shell("build", "minikube")
     assert refused.returncode == 1
     known = "etcd, kubernetes, kwok, volcano, volcano-suite"
-    assert refused.stderr == f"testbed: 'minikube' is nothing to build; there are {known}\n"
+    assert refused.stderr == f"testbed: cannot build 'minikube'; choose from {known}\n"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The proxy between a client and a server: passes, delays, mutes, cuts and heals."""
+"""The proxy between a client and a server: it passes, delays, mutes, cuts and heals."""
 
 import contextlib
 import socket
@@ -59,7 +59,7 @@ def test_bytes_pass_unchanged_and_in_order(proxy: Proxy) -> None:
     assert answer == data
 
 
-def test_the_end_of_one_side_is_passed_on(proxy: Proxy) -> None:
+def test_a_half_close_is_forwarded(proxy: Proxy) -> None:
     with connect(proxy) as client:
         assert echo(client, b"last words") == b"last words"
         client.shutdown(socket.SHUT_WR)

@@ -1,4 +1,4 @@
-"""Beds and their names: unique addresses, owners, garbage; and processes found by their mark."""
+"""Beds and their names: unique addresses, owners, garbage, and finding processes by their mark."""
 
 import os
 import secrets
@@ -20,7 +20,7 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BATON_TESTBED_STATE", str(tmp_path / "state"))
 
 
-def test_every_bed_has_names_and_addresses_of_its_own() -> None:
+def test_every_bed_has_its_own_names_and_addresses() -> None:
     first, second = state.create("first"), state.create(None)
     assert first.slot != second.slot
     assert not first.network.overlaps(second.network)
@@ -33,15 +33,17 @@ def test_every_bed_has_names_and_addresses_of_its_own() -> None:
     )
 
 
-def test_a_name_is_given_once() -> None:
+def test_a_name_cannot_be_used_twice() -> None:
     state.create("mine")
-    with pytest.raises(BedError, match="a bed 'mine' exists already; `python -m testbed down --name mine` ends it"):
+    with pytest.raises(
+        BedError, match="a bed 'mine' already exists; stop it with `python -m testbed down --name mine`"
+    ):
         state.create("mine")
 
 
-def test_an_unknown_bed_is_answered_with_the_known_ones() -> None:
+def test_an_unknown_bed_is_rejected_with_a_list_of_known_ones() -> None:
     state.create("mine")
-    with pytest.raises(BedError, match="there is no bed 'yours'; beds here: mine;"):
+    with pytest.raises(BedError, match="there is no bed 'yours'; beds: mine;"):
         state.find_bed("yours")
 
 
@@ -84,7 +86,7 @@ def test_a_process_number_that_was_reused_is_not_the_owner() -> None:
 
 def test_a_foreign_state_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    with pytest.raises(BedError, match="is not a directory of this user"):
+    with pytest.raises(BedError, match="is not a directory owned by this user"):
         state.state_root()
 
 
@@ -121,15 +123,15 @@ def test_the_caller_is_never_among_the_processes_to_kill() -> None:
     assert answer.stdout == "0\n"
 
 
-def test_a_program_that_ends_at_start_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
+def test_the_error_for_a_program_that_exits_at_startup_quotes_its_log(tmp_path: Path) -> None:
     program = component("abc124", tmp_path, "sh", "-c", "echo cannot open the door; exit 1")
     program.is_ready = lambda: False
     program.start()
-    with pytest.raises(BedError, match=r"toy ended at start; its log .* ends: cannot open the door"):
+    with pytest.raises(BedError, match=r"toy exited during startup; end of its log .*: cannot open the door"):
         program.wait_ready()
 
 
-def test_a_program_that_crashes_at_start_now_and_then_is_started_again(tmp_path: Path) -> None:
+def test_a_program_that_sometimes_crashes_at_startup_is_started_again(tmp_path: Path) -> None:
     flag, ready = tmp_path / "flag", tmp_path / "ready"
     program = component(
         "abc125",

@@ -1,4 +1,4 @@
-"""Volcano's suite without a cluster: what the commands of its containers do, and what its reports say."""
+"""Volcano's suite without a cluster: the effects of its containers' commands, and parsing of its reports."""
 
 from typing import Any
 
@@ -77,13 +77,13 @@ def pod(*commands: str, policy: str = "Never") -> dict[str, Any]:
         (pod("sleep 1", policy="Always"), None),
     ],
 )
-def test_a_pod_ends_with_its_last_container_unless_one_goes_on_or_is_started_again(
+def test_a_pod_ends_with_its_last_container_unless_one_continues_or_is_restarted(
     given: dict[str, Any], end: End | None
 ) -> None:
     assert end_of_pod(given) == end
 
 
-def test_an_ended_pod_tells_its_exit_code_and_stays_scheduled() -> None:
+def test_an_ended_pod_reports_its_exit_code_and_stays_scheduled() -> None:
     status = ended_status(pod("exit 3"), 3, "2026-01-01T00:00:09Z")
     assert status["phase"] == "Failed"
     assert status["containerStatuses"][0]["state"]["terminated"] == {
@@ -142,8 +142,8 @@ def test_progress_is_read_from_the_output() -> None:
     assert progress_of("") == "0 cases"
 
 
-def test_an_unknown_package_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(BedError, match="'jobq' is no package of the suite that runs here; there are admission, jobp"):
+def test_an_unknown_package_is_rejected_with_a_list_of_known_ones() -> None:
+    with pytest.raises(BedError, match="unknown package 'jobq' of the suite; choose from admission, jobp"):
         check_packages(["jobp", "jobq"])
     assert check_packages([]) == list(PACKAGES)
     assert check_packages(["jobp", "jobp"]) == ["jobp"]
