@@ -1,4 +1,4 @@
-/* Arrays: memory in rows of elements, and the copies that go along one row of a flat one. */
+/* Arrays: memory in rows of elements, and the copies along a row of a one-dimensional array. */
 #include "driver.h"
 
 #include <stdlib.h>
@@ -94,7 +94,7 @@ CUDA_API CUresult cuArrayDestroy(CUarray array)
     LEAVE(result);
 }
 
-/* Offsets and lengths are bytes along the only row. */
+/* Offsets and lengths are in bytes along the only row. */
 static CUresult row_run(CUDA_MEMCPY3D asked, CUarray to, size_t to_offset, CUarray from, size_t from_offset,
                         CUstream stream, copy_order order)
 {

@@ -56,7 +56,7 @@ CUresult capture_add(struct stream *stream, const work *item)
     return node == NULL ? CUDA_ERROR_OUT_OF_MEMORY : set_tails(stream, &node, 1);
 }
 
-/* Calls that wait, allocate or free: refused while they could run into a capture, which they spoil. */
+/* Calls that wait, allocate or free: refused while they could affect a capture, which they invalidate. */
 CUresult capture_forbid(struct context *context)
 {
     CUresult result = CUDA_SUCCESS;
@@ -74,7 +74,7 @@ CUresult capture_forbid(struct context *context)
     return result;
 }
 
-/* Waiting for, or asking about, a stream. The legacy stream stands for all blocking streams. */
+/* Waiting for a stream or querying it. The legacy stream stands for all blocking streams. */
 CUresult capture_forbid_stream(struct stream *stream)
 {
     if (stream->capture != NULL) {
@@ -116,7 +116,7 @@ static bool in_progress(const struct event *event)
     return false;
 }
 
-/* Waiting for a captured event draws the stream into the capture, or joins two branches of it. */
+/* Waiting for a captured event adds the stream to the capture, or joins two branches of it. */
 CUresult capture_wait(struct stream *stream, struct event *event)
 {
     if (event->capture == NULL || !in_progress(event)) { /* an event from outside the capture */
@@ -199,7 +199,7 @@ CUDA_API CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph, co
     LEAVE(result == CUDA_SUCCESS ? begin(stream, mode, graph, before, count) : result);
 }
 
-/* Every other stream that was drawn in must have come back to the one where the capture began. */
+/* Every other stream of the capture must have been joined to the stream where the capture began. */
 static bool joined(const struct capture *capture)
 {
     for (struct stream *other = capture->context->streams; other != NULL; other = other->next) {
@@ -230,7 +230,7 @@ static void finish(struct capture *capture)
     while (*link != capture)
         link = &(*link)->next;
     *link = capture->next;
-    free(capture); /* events that still name it find it gone from the list */
+    free(capture); /* events that still refer to it no longer find it in the list */
 }
 
 CUDA_API CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph)

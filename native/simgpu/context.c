@@ -30,7 +30,7 @@ uint32_t device_of_card(uint32_t card)
     return 0;
 }
 
-/* What a fault has made of the context; from then on every call gets the same answer. */
+/* The result of a fault on the context; after a fault every call returns the same result. */
 CUresult context_health(struct context *context)
 {
     if (context->error != CUDA_SUCCESS)
@@ -98,7 +98,7 @@ static CUresult context_make(uint32_t card_index, unsigned int flags, struct con
     return CUDA_SUCCESS;
 }
 
-/* The structure stays, marked, for threads that still have it current. */
+/* The structure stays, marked as ended, for threads that still have it current. */
 static void context_end(struct context *context)
 {
     if (context_health(context) == CUDA_SUCCESS)

@@ -1,4 +1,4 @@
-/* Copies and memsets in all their forms: each becomes one description, checked against the memory it names. */
+/* Copies and memsets in all their forms: each becomes one description, which is checked against the memory it names. */
 #include "driver.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ static bool on_card(const block *found)
                              found->kind == BLOCK_ARRAY);
 }
 
-/* Where one end of a copy lies. */
+/* The location of one end of a copy. */
 typedef struct {
     uint64_t base;
     size_t pitch, slice;
@@ -51,13 +51,13 @@ static CUresult find_place(int type, const void *host, CUdeviceptr device, CUarr
     return found->pitch < asked->WidthInBytes ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-/* Every byte from `start` on lies in known memory, unless the memory is the program's own. */
+/* Whether all `reach` bytes from `start` are in known memory, or the memory is the program's own. */
 static bool inside(uint64_t start, uint64_t reach)
 {
     const block *found = block_find(start);
     uint64_t end = start + reach;
     while (found != NULL && end > found->base + found->size) {
-        const block *next = block_find(found->base + found->size); /* neighbours mapped one after the other */
+        const block *next = block_find(found->base + found->size); /* adjacent mappings */
         if (next == NULL || next->kind != BLOCK_MAPPED)
             return found->kind == BLOCK_REGISTERED;
         found = next;
@@ -108,7 +108,7 @@ static bool copy_from_pageable(const copy_work *copy)
     return !copy->from_device && block_find((uintptr_t)copy->from) == NULL;
 }
 
-/* A program may reuse pageable memory as soon as the call returns, so what it holds is set aside. */
+/* A program may reuse pageable memory as soon as the call returns, so its contents are copied now. */
 static CUresult stage(copy_work *copy)
 {
     size_t bytes = copy->width * copy->height * copy->depth;
@@ -180,7 +180,7 @@ static CUDA_MEMCPY3D widened(const CUDA_MEMCPY2D *flat)
 
 enum { H = CU_MEMORYTYPE_HOST, D = CU_MEMORYTYPE_DEVICE, U = CU_MEMORYTYPE_UNIFIED };
 
-/* One linear copy in its waiting and its asynchronous form, each with the calling thread's default stream as well. */
+/* One linear copy in its synchronous and asynchronous form, each also for the per-thread default stream. */
 #define LINEAR(name, parameters, names, to_type, to, from_type, from, bytes)                                           \
     CUDA_API CUresult name parameters                                                                                  \
     {                                                                                                                  \
@@ -297,7 +297,7 @@ static CUresult memset_run(CUdeviceptr to, size_t pitch, unsigned int value, uns
     LEAVE(result == CUDA_SUCCESS && wait ? stream_wait(stream) : result);
 }
 
-/* One element size in four forms, each with the calling thread's default stream as well. */
+/* One element size in four forms, each also for the per-thread default stream. */
 #define MEMSET(suffix, type, element)                                                                                  \
     CUDA_API CUresult cuMemsetD##suffix##_v2(CUdeviceptr to, type value, size_t n)                                     \
     {                                                                                                                  \

@@ -1,4 +1,4 @@
-/* Many copies in one call. They run in stream order one after the other, which is one of the orders that are allowed. */
+/* Many copies in one call. They run one after the other in stream order, which is one of the allowed orders. */
 #include "driver.h"
 
 static CUresult refuse(CUresult result, size_t index, size_t *failed)
@@ -54,7 +54,7 @@ static size_t element_of(const CUmemcpy3DOperand *end)
     return end->type == CU_MEMCPY_OPERAND_TYPE_ARRAY && array_valid(end->array.array) ? end->array.array->element : 1;
 }
 
-/* Lengths are elements of the array that takes part, or bytes when none does. */
+/* Lengths are in elements of the array involved, or in bytes if there is none. */
 static bool describe(const CUDA_MEMCPY3D_BATCH_OP *asked_for, CUDA_MEMCPY3D *asked)
 {
     size_t element = element_of(&asked_for->src) > 1 ? element_of(&asked_for->src) : element_of(&asked_for->dst);

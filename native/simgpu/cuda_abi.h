@@ -1,5 +1,5 @@
-/* The part of the CUDA driver ABI that the simulated driver speaks: handle types, structures as laid out in memory,
- * and the numbers that cross the boundary. Written for this project; only what is used here. */
+/* The part of the CUDA driver ABI that the simulated driver implements: handle types, structure layouts, and constants.
+ * Written for this project; contains only what is used here. */
 #ifndef SIMGPU_CUDA_ABI_H
 #define SIMGPU_CUDA_ABI_H
 

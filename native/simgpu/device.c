@@ -1,4 +1,4 @@
-/* Devices: what a card says of itself. */
+/* Devices: the properties that a card reports. */
 #include "driver.h"
 
 #include <stdio.h>
@@ -126,7 +126,7 @@ static int attribute_of(const simgpu_profile *profile, int attribute)
 {
     int shared = (int)(profile->shared_kib_per_sm * 1024);
     switch (attribute) {
-    case 1: /* threads of a block, and its sides */
+    case 1: /* threads per block, and block dimensions */
     case 2:
     case 3:
         return 1024;
@@ -134,10 +134,10 @@ static int attribute_of(const simgpu_profile *profile, int attribute)
         return 64;
     case 5:
         return 2147483647;
-    case 6: /* sides of a grid */
+    case 6: /* grid dimensions */
     case 7:
         return 65535;
-    case 8: /* shared memory of a block */
+    case 8: /* shared memory per block */
         return 48 * 1024;
     case 9: /* constant memory */
         return 64 * 1024;
@@ -145,7 +145,7 @@ static int attribute_of(const simgpu_profile *profile, int attribute)
         return 32;
     case 11:
         return 2147483647;
-    case 12: /* registers of a block, of an SM */
+    case 12: /* registers per block and per SM */
     case 82:
         return 65536;
     case 13:
@@ -185,9 +185,9 @@ static int attribute_of(const simgpu_profile *profile, int attribute)
         return (int)profile->compute_minor;
     case 81:
         return shared;
-    case 87: /* single to double precision */
+    case 87: /* ratio of single to double precision */
         return 2;
-    case 97: /* shared memory of a block that asks for it */
+    case 97: /* shared memory per block, opt-in */
         return profile->compute_major >= 7 ? shared - 1024 : 48 * 1024;
     case 106:
         return 32;
@@ -210,7 +210,7 @@ static int attribute_of(const simgpu_profile *profile, int attribute)
         return 1;
     case 126:
         return 1;
-    case 131: /* NUMA nodes of the card's own memory (none), of the host next to it */
+    case 131: /* NUMA node of the card's own memory (none), and of the nearest host memory */
         return -1;
     case 134:
         return profile->numa_node;
@@ -232,7 +232,7 @@ CUDA_API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice devic
     return CUDA_SUCCESS;
 }
 
-/* The structure of CUDA 2: fourteen integers. */
+/* The structure from CUDA 2: fourteen integers. */
 CUDA_API CUresult cuDeviceGetProperties(int *properties, CUdevice device)
 {
     static const int attributes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14};

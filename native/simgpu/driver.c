@@ -1,4 +1,4 @@
-/* The life of the driver in a process: initialisation, fork, and what is asked before any context exists. */
+/* The driver's life in a process: initialisation, fork, and calls that need no context. */
 #define _GNU_SOURCE
 #include "driver.h"
 
@@ -11,8 +11,8 @@ enum { UNTOUCHED, INITIALISED, FORKED };
 driver_state driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
 __thread int default_stream_per_thread;
 
-/* A forked child has neither the executor nor a slot of its own: like the real driver it refuses every call. Nothing
- * is locked on the way, since another thread of the parent may have held the lock. */
+/* A forked child has neither the executor nor its own slot: like the real driver, it refuses every call. This takes no
+ * lock, since another thread of the parent may have held it at the fork. */
 static void after_fork_in_child(void)
 {
     if (atomic_load(&driver.state) == UNTOUCHED)

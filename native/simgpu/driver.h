@@ -1,12 +1,12 @@
 /* The simulated driver inside one process: what the modules of libcuda.so.1 share.
  *
  * One lock (driver.lock) guards the private state of the process: contexts, streams, events, tables. It is never held
- * while data is moved or a host function runs, and a card's shared lock is only taken inside it, never around it.
+ * while data is moved or a host function runs. A card's shared lock is only ever taken inside it, never the reverse.
  *
- * A stream is a queue of *work*. Work that occupies the card is submitted ahead into a lane of the shared machine,
- * where it is carried forward in modelled time by whoever looks; what it does to memory is carried out here, when it is
- * retired. Threads that wait retire the work of their own context; an executor thread, started with the first
- * asynchronous work, retires the rest.
+ * A stream is a queue of *work*. Work that occupies the card is submitted ahead of time into a lane of the shared
+ * machine, where any process that accesses the card advances it in modelled time; its effects on memory are applied
+ * here, when it is retired. Waiting threads retire the work of their own context; an executor thread, started with the
+ * first asynchronous work, retires the rest.
  */
 #ifndef SIMGPU_DRIVER_H
 #define SIMGPU_DRIVER_H
@@ -18,14 +18,14 @@
 
 #define ARGUMENT_BYTES 64
 
-/* What a known kernel is: parameters, cost and effect. */
+/* A known kernel: parameters, cost and effect. */
 typedef struct kernel_model {
     const char *name;
     uint8_t sizes[8]; /* of the parameters, ended by 0 */
     void (*effect)(const unsigned char *arguments);
-    /* Time at full speed, or negative: by the grid. */
+    /* Time at full speed; negative: computed from the grid. */
     double (*work_ns)(const unsigned char *arguments);
-    uint8_t pointers[4]; /* parameter number + 1 of pointers to memory it touches */
+    uint8_t pointers[4]; /* parameter number + 1 of each pointer to memory that it touches */
 } kernel_model;
 
 struct module {
@@ -66,7 +66,7 @@ typedef struct {
     size_t to_pitch, from_pitch, to_slice, from_slice;
     size_t width, height, depth;
     bool to_device, from_device, between_cards;
-    CUDA_MEMCPY3D asked; /* as given, for graph nodes */
+    CUDA_MEMCPY3D asked; /* as passed by the program, for graph nodes */
 } copy_work;
 
 typedef struct {
@@ -75,7 +75,7 @@ typedef struct {
     unsigned int value, element;
 } memset_work;
 
-/* The completion of one record of an event: what waits refer to, so that recording again does not move them. */
+/* The completion of one recording of an event. Waits refer to it, so recording the event again does not affect them. */
 typedef struct ticket {
     _Atomic uint32_t references;
     bool done;
@@ -106,7 +106,7 @@ typedef struct work {
         memset_work memset;
         struct {
             CUhostFn function;
-            CUstreamCallback callback; /* the older form, which also gets stream and status */
+            CUstreamCallback callback; /* the older form, which also receives stream and status */
             void *data;
         } host;
         struct event *event; /* record, wait in a graph */
@@ -131,7 +131,7 @@ typedef struct op {
     work work;
     ticket *ticket; /* of a record or a wait */
     uint64_t sequence;
-    uint64_t lane_number; /* position in the lane, once submitted; UINT64_MAX: does not go through it */
+    uint64_t lane_number; /* position in the lane, once submitted; UINT64_MAX: does not use the lane */
     uint64_t ended_ns;
     bool finished; /* on the card; its effects are still to come */
 } op;
@@ -140,7 +140,7 @@ struct stream {
     uint32_t magic;
     struct context *context;
     struct stream *next;     /* in the context */
-    struct stream *next_due; /* among those that wait for a function of the program */
+    struct stream *next_due; /* in the list of streams that wait for a host function */
     unsigned int flags;
     int priority;
     uint64_t id;
@@ -152,7 +152,7 @@ struct stream {
     uint32_t lane; /* SIMGPU_NONE: none */
     uint64_t last_end_ns, not_before_ns;
     struct capture *capture;
-    struct node **tails; /* what the next captured work depends on */
+    struct node **tails; /* dependencies of the next captured work */
     size_t tail_count;
 };
 
@@ -163,7 +163,7 @@ struct event {
     ticket *ticket; /* of the last record, or null */
     struct capture *capture; /* recorded in a capturing stream */
     uint64_t capture_id;
-    struct node **captured; /* and what the stream had come to there */
+    struct node **captured; /* and the stream's last nodes at that point */
     size_t captured_count;
     struct event *next;
 };
@@ -208,7 +208,7 @@ typedef struct block {
 
 typedef struct {
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* work was retired, or a waiter left */
+    pthread_cond_t changed; /* work was retired, or a waiter has left */
     pthread_cond_t wake;    /* for the executor */
     _Atomic int state;      /* 0 untouched, 1 initialised, 2 in a forked child */
     simgpu_handle machine;
@@ -221,7 +221,7 @@ typedef struct {
     uint64_t sequence, next_id;
     bool executor_running;
     uint64_t executor_until_ns;
-    bool touch_nothing; /* unknown kernels leave managed memory alone */
+    bool touch_nothing; /* unknown kernels do not touch managed memory */
 } driver_state;
 
 extern driver_state driver;
@@ -264,21 +264,21 @@ CUresult stream_resolve(CUstream handle, struct context *context, struct stream 
 struct stream *stream_make(struct context *context, unsigned int flags, int priority);
 CUresult stream_push(struct stream *stream, const work *item, ticket **record);
 bool stream_pump(struct stream *stream);
-void stream_called(struct stream *stream); /* the function that it had come to has returned */
+void stream_called(struct stream *stream); /* its current host function has returned */
 CUresult stream_wait(struct stream *stream);
 CUresult ticket_wait(struct context *context, ticket *mark);
 CUresult context_wait(struct context *context);
 void context_abandon(struct context *context);
 bool stream_idle(struct stream *stream);
 void ticket_drop(ticket *mark);
-CUresult stream_launch(struct stream *stream, const work *item); /* captures, or pushes */
+CUresult stream_launch(struct stream *stream, const work *item); /* captures or enqueues the work */
 bool thread_start(void *(*body)(void *));
 
 /* hostcalls.c; the driver's lock is held */
 bool host_calls_start(void);
-void host_call(struct stream *stream); /* to what it has come to; `stream_called` follows */
+void host_call(struct stream *stream); /* calls the stream's current host function; `stream_called` follows */
 
-/* work.c: what a piece of work costs and does */
+/* work.c: cost and effect of a piece of work */
 void work_describe(struct context *context, const work *item, simgpu_op *cost);
 void work_carry_out(struct stream *stream, work *item);
 void work_release(work *item);
@@ -318,7 +318,7 @@ const kernel_model *kernel_find(const char *name);
 bool function_valid(const struct function *function);
 void module_forget_context(struct context *context);
 
-/* launch.c, copy.c, stream.c: descriptions checked and made, shared with graph nodes */
+/* launch.c, copy.c, stream.c: checks and builds descriptions; shared with graph nodes */
 CUresult kernel_prepare(struct context *context, const CUDA_KERNEL_NODE_PARAMS *asked, kernel_work *kernel);
 CUresult memset_prepare(const CUDA_MEMSET_NODE_PARAMS *asked, memset_work *item);
 CUresult event_record_in(struct event *event, struct stream *stream);
@@ -332,7 +332,7 @@ CUresult capture_wait(struct stream *stream, struct event *event);
 CUresult capture_record(struct stream *stream, struct event *event);
 CUresult graph_push(struct stream *stream, struct graph *graph);
 
-/* Opens every entry point that needs a context: the lock is held until LEAVE. */
+/* Begins every entry point that needs a context; holds the lock until LEAVE. */
 #define ENTER(context)                                                                                                 \
     struct context *context;                                                                                           \
     do {                                                                                                               \
@@ -353,7 +353,7 @@ CUresult graph_push(struct stream *stream, struct graph *graph);
         return left_;                                                                                                  \
     } while (0)
 
-/* The second form of an entry point, whose default stream is the calling thread's own. */
+/* The variant of an entry point with a per-thread default stream. */
 #define PER_THREAD(suffix, name, parameters, arguments)                                                                \
     CUDA_API CUresult name##suffix parameters                                                                          \
     {                                                                                                                  \

@@ -1,4 +1,4 @@
-/* The names of results and a sentence on each. */
+/* The names of results, and a sentence for each. */
 #include "cuda_abi.h"
 
 static const struct {
@@ -33,7 +33,7 @@ static const struct {
     {211, "CUDA_ERROR_NOT_MAPPED", "not mapped"},
     {212, "CUDA_ERROR_NOT_MAPPED_AS_ARRAY", "not mapped as array"},
     {213, "CUDA_ERROR_NOT_MAPPED_AS_POINTER", "not mapped as pointer"},
-    {214, "CUDA_ERROR_ECC_UNCORRECTABLE", "an uncorrectable ECC error was met"},
+    {214, "CUDA_ERROR_ECC_UNCORRECTABLE", "an uncorrectable ECC error occurred"},
     {215, "CUDA_ERROR_UNSUPPORTED_LIMIT", "unsupported limit"},
     {216, "CUDA_ERROR_CONTEXT_ALREADY_IN_USE", "context already in use"},
     {217, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", "peer access unsupported"},
@@ -57,7 +57,7 @@ static const struct {
     {402, "CUDA_ERROR_LOSSY_QUERY", "lossy query"},
     {500, "CUDA_ERROR_NOT_FOUND", "not found"},
     {600, "CUDA_ERROR_NOT_READY", "the work is not finished yet"},
-    {700, "CUDA_ERROR_ILLEGAL_ADDRESS", "a kernel reached memory that is not its own"},
+    {700, "CUDA_ERROR_ILLEGAL_ADDRESS", "a kernel accessed memory that does not belong to it"},
     {701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "launch out of resources"},
     {702, "CUDA_ERROR_LAUNCH_TIMEOUT", "launch timeout"},
     {703, "CUDA_ERROR_LAUNCH_INCOMPATIBLE_TEXTURING", "launch incompatible texturing"},

@@ -1,5 +1,5 @@
-/* Graphs: building, copying, instantiating and launching them. A launch puts the nodes into the stream one after the
- * other in an order that respects the edges; branches of one graph are not run side by side. */
+/* Graphs: building, copying, instantiating and launching them. A launch enqueues the nodes one after the other in an
+ * order that respects the edges; branches of one graph do not run concurrently. */
 #include "graph.h"
 
 #include <stdlib.h>
@@ -138,7 +138,7 @@ static CUresult push_node(struct stream *stream, struct node *node)
     }
 }
 
-/* Nodes whose predecessors are all done, over and over: graphs are small and launched rarely in comparison. */
+/* Repeatedly enqueues nodes whose predecessors are done: graphs are small, and launches comparatively rare. */
 CUresult graph_push(struct stream *stream, struct graph *graph)
 {
     bool *done = calloc(graph->count + 1, sizeof *done);
@@ -199,7 +199,7 @@ CUDA_API CUresult cuGraphInstantiateWithFlags(CUgraphExec *result, CUgraph graph
     ENTER(context);
     if (result == NULL || !graph_valid(graph))
         LEAVE(CUDA_ERROR_INVALID_VALUE);
-    for (size_t index = 0; index < graph->count; index++) /* a cycle would never become ready */
+    for (size_t index = 0; index < graph->count; index++) /* nodes of a cycle would never become ready */
         for (size_t edge = 0; edge < graph->nodes[index]->before_count; edge++)
             if (node_depends(graph->nodes[index]->before[edge], graph->nodes[index]))
                 LEAVE(CUDA_ERROR_INVALID_VALUE);
@@ -224,7 +224,7 @@ CUDA_API CUresult cuGraphInstantiateWithParams(CUgraphExec *result, CUgraph grap
     return made;
 }
 
-/* The form before CUDA 12, with a log instead of flags. */
+/* The form before CUDA 12, with a log in place of flags. */
 CUDA_API CUresult cuGraphInstantiate_v2(CUgraphExec *result, CUgraph graph, CUgraphNode *failed, char *log, size_t size)
 {
     if (failed != NULL)
@@ -277,7 +277,7 @@ CUDA_API CUresult cuGraphUpload(CUgraphExec exec, CUstream handle)
     LEAVE(result == CUDA_SUCCESS && !exec_valid(exec) ? CUDA_ERROR_INVALID_VALUE : result);
 }
 
-/* Takes over the parameters of a graph of the same shape. */
+/* Adopts the parameters of a graph with the same topology. */
 CUDA_API CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info)
 {
     ENTER(context);
@@ -305,7 +305,7 @@ CUDA_API CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphE
     LEAVE(CUDA_SUCCESS);
 }
 
-/* The node of an executable graph that stands for a node of the graph it was made from. */
+/* The node of an executable graph that corresponds to a node of its source graph. */
 static struct node *in_exec(struct exec *exec, struct node *node)
 {
     for (size_t index = 0; exec_valid(exec) && index < exec->graph->count; index++)

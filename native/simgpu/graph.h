@@ -8,7 +8,7 @@ struct node {
     int type; /* as the ABI numbers them */
     struct graph *graph;
     work work;
-    struct node **before; /* what it depends on */
+    struct node **before; /* its dependencies */
     size_t before_count;
     struct node *origin; /* in a clone: the node it was made from */
     bool disabled, removed;

@@ -241,7 +241,7 @@ CUDA_API CUresult cuGraphNodeFindInClone(CUgraphNode *result, CUgraphNode node, 
     LEAVE(CUDA_ERROR_INVALID_VALUE);
 }
 
-/* Fills a list that the program has sized, or tells the size: the way of every list query of graphs. */
+/* Fills a list sized by the program, or returns its length; all list queries of graphs work this way. */
 typedef struct {
     CUgraphNode *first, *second;
     size_t room, count;
@@ -350,7 +350,7 @@ CUDA_API CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *fr
     if (!graph_valid(graph) || !all_in(graph, from, count) || !all_in(graph, to, count))
         LEAVE(CUDA_ERROR_INVALID_VALUE);
     for (size_t index = 0; index < count; index++) {
-        if (node_depends(from[index], to[index])) /* would close a circle */
+        if (node_depends(from[index], to[index])) /* would create a cycle */
             LEAVE(CUDA_ERROR_INVALID_VALUE);
         node_link(to[index], from[index]);
     }

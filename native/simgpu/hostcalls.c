@@ -1,12 +1,12 @@
-/* Functions of the program that a stream has come to. They run in a thread of their own, one after the other, as with
- * the real driver: whoever asks about a stream or waits for another one is never held up by such a function, even by
- * one that waits for what that thread does next. */
+/* Host functions that streams have reached. They run one after the other in a separate thread, as with the real driver:
+ * such a function never delays a thread that queries a stream or waits for another one, even if the function waits for
+ * that thread's next action. */
 #define _GNU_SOURCE
 #include "driver.h"
 
 #include <sys/prctl.h>
 
-static struct stream *first_due, *last_due; /* streams whose first piece of work is to be called */
+static struct stream *first_due, *last_due; /* streams whose first piece of work is a host function to call */
 static pthread_cond_t due = PTHREAD_COND_INITIALIZER;
 
 static void *caller(void *unused)

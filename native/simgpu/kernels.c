@@ -1,4 +1,4 @@
-/* The kernels known by name: they compute, or cost, what their arguments say. */
+/* The kernels known by name: they compute, or take the time, that their arguments specify. */
 #include "driver.h"
 
 #include <string.h>

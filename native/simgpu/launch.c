@@ -1,4 +1,4 @@
-/* Launches in all their forms, host functions, and what occupancy calculators ask. */
+/* Launches in all their forms, host functions, and the occupancy calculations. */
 #include "driver.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 #define EXTRA_BUFFER ((void *)1)
 #define THREADS_PER_BLOCK 1024
 
-/* The arguments of a known kernel, from either form in which a launch may carry them. */
+/* Reads the arguments of a known kernel from either form in which a launch may pass them. */
 static CUresult gather_arguments(kernel_work *kernel, void **parameters, void **extra)
 {
     const kernel_model *model = kernel->function->model;
@@ -73,7 +73,7 @@ CUresult kernel_prepare(struct context *context, const CUDA_KERNEL_NODE_PARAMS *
     memcpy(kernel->block, dimensions + 3, sizeof kernel->block);
     kernel->shared_bytes = asked->sharedMemBytes;
     CUresult result = gather_arguments(kernel, asked->kernelParams, asked->extra);
-    /* A kernel that runs off its memory kills the context, on a real card a little later. */
+    /* A kernel that exceeds its memory kills the context; on a real card slightly later. */
     if (result == CUDA_SUCCESS && !arguments_reach_memory(kernel)) {
         simgpu_card *card = simgpu_card_lock(&driver.machine, context->card);
         simgpu_fault_xid(card, 31, driver.machine.slot);

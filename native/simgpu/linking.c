@@ -9,7 +9,7 @@ typedef struct {
     char *image;
 } link_state;
 
-/* What is linked is never looked into, so the last piece added stands for the whole. */
+/* The linked images are never inspected, so the last piece added represents the whole. */
 CUDA_API CUresult cuLinkCreate_v2(unsigned int count, void *options, void **values, void **result)
 {
     CUresult ready = driver_ready();

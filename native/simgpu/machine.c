@@ -1,4 +1,4 @@
-/* Attaching to a machine, the locks that survive their owners, time, and cleaning up after the dead. */
+/* Attaching to a machine, locks that survive their owners, time, and cleaning up after dead processes. */
 #define _GNU_SOURCE
 #include "machine.h"
 
@@ -20,8 +20,8 @@
 #include <unistd.h>
 
 #define OWNER_SLOT_BITS 12
-/* Above the bytes that say "alive" lie those that carry the pid: classic locks, whose owner the kernel translates into
- * the asking process's pid namespace. */
+/* Beyond the bytes that mark living slots are the bytes that carry pids: classic locks, whose owner the kernel
+ * translates into the caller's pid namespace. */
 #define PID_BYTES_AT 65536
 #define REAP_INTERVAL_NS 20000000ULL
 
@@ -54,7 +54,7 @@ void simgpu_directory(char *buffer, size_t size, const char *asked)
         snprintf(buffer, size, "/tmp/baton-%u/simgpu", (unsigned)geteuid());
 }
 
-/* Does `wanted` (a number, or the beginning of a UUID) name this card? */
+/* Whether `wanted` (a number, or the beginning of a UUID) names this card. */
 static bool names_card(const simgpu_profile *profile, uint32_t index, const char *wanted, size_t length)
 {
     char text[64], *at = text + sprintf(text, "GPU-");
@@ -76,14 +76,14 @@ uint32_t simgpu_select_cards(const simgpu_handle *handle, const char *list, cons
                !names_card(&handle->shared->cards[from[position]].profile, position, list, length))
             position++;
         if (position == from_count)
-            break; /* as the real driver: the list ends at the first name it does not know */
+            break; /* like the real driver: the list ends at the first unknown name */
         chosen[count++] = from[position];
         list += length + (list[length] == ',');
     }
     return count;
 }
 
-/* A container gets its cards through NVIDIA_VISIBLE_DEVICES; with real GPUs the container runtime hides the others,
+/* A container gets its cards through NVIDIA_VISIBLE_DEVICES. With real GPUs the container runtime hides the others;
  * here the libraries do. */
 uint32_t simgpu_visible_cards(const simgpu_handle *handle, uint32_t *cards)
 {
@@ -131,7 +131,7 @@ static bool byte_held(int fd, uint32_t slot)
 {
     pid_t owner = 0;
     if (byte_lock(fd, F_OFD_GETLK, F_WRLCK, (off_t)slot, &owner) != 0)
-        return true; /* cannot tell: never bury the living */
+        return true; /* unknown: assume that it is alive */
     return owner != 0;
 }
 
@@ -153,7 +153,7 @@ static uint64_t pid_namespace_of(const char *process)
     return stat(path, &about) == 0 ? (uint64_t)about.st_ino : 0;
 }
 
-/* The innermost of the pids that /proc shows for a process: the one in its own namespace. */
+/* The innermost of a process's pids in /proc: the one in its own namespace. */
 static int32_t own_pid_of(const char *process)
 {
     char path[64], line[256];
@@ -168,7 +168,7 @@ static int32_t own_pid_of(const char *process)
     return own;
 }
 
-/* Among all processes that we see, the one with that pid in that namespace. */
+/* Searches all visible processes for the one with that pid in that namespace. */
 static pid_t search_pid(int32_t pid, uint64_t namespace)
 {
     pid_t found = 0;
@@ -190,8 +190,8 @@ pid_t simgpu_process_pid(simgpu_handle *handle, uint32_t slot)
         return getpid();
     if (byte_lock(handle->slots_fd, F_GETLK, F_WRLCK, PID_BYTES_AT + (off_t)slot, &owner) == 0 && owner > 0)
         return owner;
-    /* A process loses its classic locks on a file when it closes any descriptor of it, and so libcuda's when it is done
-     * with NVML. */
+    /* A process loses its classic locks on a file when it closes any descriptor of the file. So it loses libcuda's lock
+     * when it shuts NVML down. */
     const simgpu_process *process = &handle->shared->processes[slot];
     owner = search_pid(process->pid, process->pid_namespace);
     return owner > 0 ? owner : process->pid;
@@ -211,7 +211,7 @@ static inline void relax(void)
 #endif
 }
 
-/* True when the last owner died with the lock, so that what it guards must be rebuilt. */
+/* True if the last owner died holding the lock, so the data it guards must be rebuilt. */
 static bool lock_take(simgpu_handle *handle, simgpu_lock *lock)
 {
     uint64_t mine = lock_word(handle->slot, handle->generation);
@@ -241,7 +241,7 @@ static bool lock_take(simgpu_handle *handle, simgpu_lock *lock)
             continue;
         if (atomic_compare_exchange_strong_explicit(&lock->owner, &owner, mine, memory_order_acquire,
                                                     memory_order_relaxed)) {
-            atomic_store(&lock->waiters, 0); /* the dead may have been counted; the living wake by timeout */
+            atomic_store(&lock->waiters, 0); /* dead waiters may have been counted; living ones wake up by timeout */
             return true;
         }
     }
@@ -269,7 +269,7 @@ void simgpu_card_unlock(simgpu_handle *handle, simgpu_card *card)
     lock_give(&card->lock);
 }
 
-/* The caller holds the slot's byte, so nobody else cleans the same slot. */
+/* The caller holds the slot's byte, so no other process cleans the same slot. */
 static void slot_clear(simgpu_handle *handle, uint32_t slot)
 {
     for (uint32_t index = 0; index < handle->shared->card_count; index++) {
@@ -281,7 +281,8 @@ static void slot_clear(simgpu_handle *handle, uint32_t slot)
 
 void simgpu_reap(simgpu_handle *handle)
 {
-    /* An open file description never conflicts with itself: threads of one process must not meet on a slot's byte. */
+    /* A lock never conflicts within one open file description: threads of one process must not reap at the same
+     * time. */
     static pthread_mutex_t reaping = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&reaping);
     atomic_store(&handle->reaped_real_ns, simgpu_real_ns());
@@ -293,7 +294,7 @@ void simgpu_reap(simgpu_handle *handle)
             continue;
         if (atomic_load(&process->used)) {
             atomic_fetch_add(&process->generation, 1);
-            slot_clear(handle, slot); /* before the slot counts as free: a reaper may die as well */
+            slot_clear(handle, slot); /* before the slot counts as free, because a reaper may die too */
             atomic_store(&process->used, 0);
         }
         byte_lock(handle->slots_fd, F_OFD_SETLK, F_UNLCK, (off_t)slot, NULL);
@@ -387,7 +388,7 @@ static int take_slot(simgpu_handle *handle, char *error, size_t error_size)
         process->uid = geteuid();
         process->attached_real_ns = simgpu_real_ns();
         read_own_name(process->name, sizeof process->name);
-        if (atomic_exchange(&process->used, 1)) /* a predecessor died here and nobody has noticed yet */
+        if (atomic_exchange(&process->used, 1)) /* a previous owner died and was not reaped yet */
             slot_clear(handle, slot);
         byte_lock(handle->slots_fd, F_SETLK, F_WRLCK, PID_BYTES_AT + (off_t)slot, NULL);
         return SIMGPU_OK;
@@ -438,6 +439,6 @@ void simgpu_detach(simgpu_handle *handle)
 void simgpu_forget_after_fork(simgpu_handle *handle)
 {
     if (handle->shared != NULL)
-        close(handle->slots_fd); /* or the child would keep its parent's slot alive */
+        close(handle->slots_fd); /* otherwise the child would keep its parent's slot alive */
     handle->shared = NULL;
 }

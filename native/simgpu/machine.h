@@ -1,19 +1,19 @@
-/* The simulated machine: cards in a shared file, worked on by every process that maps it.
+/* The simulated machine: cards in a shared file, updated by every process that maps it.
  *
- * A machine is a directory. `machine` is one memory-mapped file with the cards, `slots` is a file of which only
- * byte-range locks are used. There is no daemon: whoever looks at a card first brings its timeline up to the present
- * (simgpu_card_advance), and whoever meets a dead process cleans up after it (simgpu_reap).
+ * A machine is a directory. `machine` is one memory-mapped file with the cards; of the file `slots` only byte-range
+ * locks are used. There is no daemon: a process that accesses a card first advances its timeline to the present
+ * (simgpu_card_advance), and a process that finds a dead process cleans up after it (simgpu_reap).
  *
- * Identity. The directory is bind-mounted into containers, so a pid says nothing. A process is a *slot*: it holds an
- * open-file-description lock on byte N of `slots`, which the kernel drops however the process ends. The pid in a slot
- * is only information; simgpu_process_pid asks the kernel to translate it for the caller.
+ * Identity. The directory is bind-mounted into containers, so a pid identifies nothing. A process is a *slot*: it holds
+ * an open-file-description lock on byte N of `slots`, which the kernel releases however the process ends. The pid in a
+ * slot is informational; simgpu_process_pid asks the kernel to translate it for the caller.
  *
- * Survival. Locks are words in shared memory naming slot and generation of the owner; a waiter that finds the owner
- * dead takes the lock over and rebuilds everything derived (totals, lists) from the primary records, which are
- * written one word at a time. A process killed at any instruction therefore leaves nothing but its slot's records,
- * and these are cleared when the slot is reaped or taken again.
+ * Survival. Locks are words in shared memory with the slot and generation of the owner. A waiter that finds the owner
+ * dead takes over the lock and rebuilds all derived data (totals, lists) from the primary records, which are written
+ * one word at a time. A process killed at any instruction therefore leaves only its slot's records, which are cleared
+ * when the slot is reaped or reused.
  *
- * Order of locks: the machine's lock is never held while a card's is taken, nor two cards' locks together.
+ * Lock order: the machine's lock is never held while a card's lock is taken, and no thread holds two cards' locks.
  */
 #ifndef SIMGPU_MACHINE_H
 #define SIMGPU_MACHINE_H
@@ -46,14 +46,14 @@
 
 #define SIMGPU_MIB (1024ULL * 1024)
 
-/* A lock that survives its owner. Zero is free, else owner slot + 1 in the low 12 bits, generation above. */
+/* A lock that survives its owner. Zero is free; otherwise owner slot + 1 in the low 12 bits, generation above. */
 typedef struct {
     _Atomic uint64_t owner;
-    _Atomic uint32_t wake; /* futex word, bumped at each release */
+    _Atomic uint32_t wake; /* futex word, incremented at each release */
     _Atomic uint32_t waiters;
 } simgpu_lock;
 
-/* What a card is: fixed when the machine is made (the time scale and the clocks included). */
+/* A card's fixed properties, set when the machine is created (including the time scale and the clocks). */
 typedef struct {
     char name[96];
     char brand[32]; /* Tesla, GeForce, ... */
@@ -78,13 +78,13 @@ typedef struct {
     uint32_t mig_capable;
     uint32_t ecc;              /* 1: ECC memory, enabled */
     uint32_t sm_clock_idle_mhz, sm_clock_base_mhz; /* sm_clock_mhz is the boost clock */
-    uint32_t power_min_mw, power_max_mw;           /* between which the limit may be set */
+    uint32_t power_min_mw, power_max_mw;           /* range of the power limit */
     uint32_t temperature_slowdown_c, temperature_shutdown_c;
     uint32_t cores_per_sm, fan_count;
     double thermal_time_constant_s; /* modelled */
     double nvlink_bytes_per_s;      /* each link, each direction */
-    uint64_t memory_bytes;     /* what cuDeviceTotalMem says */
-    uint64_t context_bytes;    /* device memory that a context itself takes */
+    uint64_t memory_bytes;     /* as reported by cuDeviceTotalMem */
+    uint64_t context_bytes;    /* device memory used by a context itself */
     double memory_bytes_per_s; /* device memory, for memsets and copies inside the card */
     double link_bytes_per_s;   /* each direction, for copies */
     double paging_bytes_per_s; /* fault-driven migration; both directions share it */
@@ -108,15 +108,15 @@ typedef struct {
     uint32_t touch, range_count;
     simgpu_range ranges[SIMGPU_MAX_RANGES];
     uint32_t writes;   /* touched extents become dirty */
-    uint32_t overlaid; /* touched extents are wholly written: nothing has to come in first */
+    uint32_t overlaid; /* touched extents are fully overwritten: nothing has to be brought in first */
     double work_ns;    /* kernels: time at full speed */
-    double demand;     /* kernels: part of the card's SMs, 0..1 */
+    double demand;     /* kernels: fraction of the card's SMs, 0..1 */
     double bytes;      /* copies, memsets */
-    double remaining;  /* of the present phase: ns at full speed, or bytes */
+    double remaining;  /* in the current phase: ns at full speed, or bytes */
     uint64_t earliest_ns, started_ns, ended_ns;
 } simgpu_op;
 
-/* The part of a stream that the card knows: a ring of work that anybody can carry forward in time. */
+/* The part of a stream that the card knows: a ring of work that any process can advance in time. */
 typedef struct {
     uint32_t slot, generation; /* slot SIMGPU_NONE: free */
     uint64_t head, run, tail;  /* retired by the owner <= being run <= submitted */
@@ -124,7 +124,7 @@ typedef struct {
     simgpu_op ops[SIMGPU_RING];
 } simgpu_lane;
 
-/* A piece of a managed allocation that is on the card or not, as a whole. */
+/* A piece of a managed allocation, which is on the card either completely or not at all. */
 typedef struct {
     uint32_t slot, generation; /* slot SIMGPU_NONE: free */
     uint32_t resident, dirty, populated;
@@ -133,13 +133,13 @@ typedef struct {
     uint64_t bytes, used_at; /* used_at: value of the card's recency counter */
 } simgpu_extent;
 
-/* An amount by tenths of a second of real time, for the last moments only. */
+/* An amount per tenth of a second of real time, for the recent past only. */
 typedef struct {
     uint64_t number[SIMGPU_METER_BUCKETS];
     double amount[SIMGPU_METER_BUCKETS];
 } simgpu_meter;
 
-/* What the card's sensors remember; see machine_telemetry.c. */
+/* State of the card's sensors; see machine_telemetry.c. */
 typedef struct {
     double temperature_c;
     double load; /* 0..1, averaged as the power sensor does */
@@ -148,7 +148,7 @@ typedef struct {
     simgpu_meter received, sent; /* bytes on the link, seen from the card */
 } simgpu_sensors;
 
-/* What goes on during one step of the clock, for the sensors. */
+/* Activity during one step of the clock, for the sensors. */
 typedef struct {
     bool kernels;
     uint32_t memory_ops;
@@ -166,36 +166,36 @@ typedef struct {
     uint64_t paged_in_bytes, paged_out_bytes;
     uint64_t copied_in_bytes, copied_out_bytes;
     uint64_t kernels;
-    uint64_t fatal_sequence; /* bumped by a fault that kills this process's contexts */
+    uint64_t fatal_sequence; /* incremented by a fault that kills this process's contexts */
     int32_t fatal_code;
     uint32_t hang_next;    /* the next kernel never ends */
     uint32_t first_extent; /* derived */
     uint32_t running;      /* derived, used while advancing: kernels running now */
     double demand;         /* derived, the same */
     double busy_ns;        /* modelled time in which a kernel of this process ran */
-    simgpu_meter used;     /* real ns: its part of the card's busy time */
+    simgpu_meter used;     /* real ns: its share of the card's busy time */
 } simgpu_tenant;
 
 typedef struct {
     uint64_t sequence; /* 1, 2, 3, ... over the card's life; 0: empty entry */
     uint64_t at_real_ns;
     uint32_t number;
-    uint32_t slot; /* of the process it hit, or SIMGPU_NONE */
+    uint32_t slot; /* of the affected process, or SIMGPU_NONE */
 } simgpu_xid;
 
 typedef struct {
     simgpu_lock lock;
     simgpu_profile profile;
-    uint64_t advanced_ns; /* modelled time up to which everything has happened */
+    uint64_t advanced_ns; /* modelled time up to which the card has been advanced */
 
     uint32_t lost;      /* fallen off the bus */
-    uint32_t hang_next; /* the next kernel of anybody never ends */
+    uint32_t hang_next; /* the next kernel of any process never ends */
     double link_factor; /* 1 healthy, 0.1 a link at a tenth */
     uint64_t fatal_sequence;
     int32_t fatal_code;
     uint64_t ecc_uncorrectable, ecc_corrected;
     uint64_t ecc_uncorrectable_past; /* before the last reset; the aggregate counter is the sum */
-    uint32_t reset_xid;              /* the Xid for which the driver wants a reset; 0: none */
+    uint32_t reset_xid;              /* the Xid that makes the driver require a reset; 0: none */
     uint64_t xid_count;
     simgpu_xid xids[SIMGPU_MAX_XIDS]; /* entry of number n is (n - 1) % SIMGPU_MAX_XIDS */
 
@@ -237,10 +237,10 @@ typedef struct {
     uint32_t layout;
     uint32_t card_count;
     uint64_t bytes;
-    uint64_t epoch_real_ns; /* CLOCK_MONOTONIC at which every card's modelled clock read zero */
+    uint64_t epoch_real_ns; /* CLOCK_MONOTONIC time at which every card's modelled clock was zero */
     _Atomic uint32_t stopped;
-    _Atomic uint32_t events; /* futex word, bumped with every Xid */
-    char shape[72];          /* what the machine was made from, for whoever wants the same again */
+    _Atomic uint32_t events; /* futex word, incremented with every Xid */
+    char shape[72];          /* what the machine was created from, to recreate the same one */
     uint32_t driver_version; /* 13000 for 13.0 */
     char driver_name[32];
     simgpu_lock lock; /* guards `unsupported` */
@@ -249,7 +249,7 @@ typedef struct {
     simgpu_card cards[];
 } simgpu_machine;
 
-/* This process's hold on a machine. */
+/* A process's attachment to a machine. */
 typedef struct {
     simgpu_machine *shared;
     size_t bytes;
@@ -259,22 +259,22 @@ typedef struct {
     _Atomic uint64_t reaped_real_ns;
 } simgpu_handle;
 
-/* Results of the calls below: 0, or one of these. */
+/* Results of the calls below: 0 or one of these. */
 enum { SIMGPU_OK = 0, SIMGPU_ABSENT = -1, SIMGPU_MISMATCH = -2, SIMGPU_FULL = -3, SIMGPU_FAILED = -4 };
 
 /* machine.c: attach, locks, time */
 void simgpu_directory(char *buffer, size_t size, const char *asked);
 int simgpu_attach(simgpu_handle *handle, const char *directory, char *error, size_t error_size);
 void simgpu_detach(simgpu_handle *handle);
-void simgpu_forget_after_fork(simgpu_handle *handle); /* in the child: drop what it inherited, touch nothing shared */
+void simgpu_forget_after_fork(simgpu_handle *handle); /* in the child: drops inherited state, touches no shared data */
 uint64_t simgpu_real_ns(void);
 uint64_t simgpu_modelled_ns(const simgpu_handle *handle, const simgpu_card *card, uint64_t real_ns);
 uint64_t simgpu_real_of(const simgpu_handle *handle, const simgpu_card *card, uint64_t modelled_ns);
 simgpu_card *simgpu_card_lock(simgpu_handle *handle, uint32_t index); /* advanced to the present on return */
 void simgpu_card_unlock(simgpu_handle *handle, simgpu_card *card);
 bool simgpu_process_alive(simgpu_handle *handle, uint32_t slot, uint32_t generation);
-pid_t simgpu_process_pid(simgpu_handle *handle, uint32_t slot); /* as the caller's pid namespace sees it */
-void simgpu_reap(simgpu_handle *handle);                        /* every slot whose process is dead */
+pid_t simgpu_process_pid(simgpu_handle *handle, uint32_t slot); /* in the caller's pid namespace */
+void simgpu_reap(simgpu_handle *handle);                        /* all slots of dead processes */
 void simgpu_reap_sometimes(simgpu_handle *handle);              /* the same, at most every 20 ms */
 void simgpu_record_unsupported(simgpu_handle *handle, const char *name);
 uint32_t simgpu_visible_cards(const simgpu_handle *handle, uint32_t *cards); /* by NVIDIA_VISIBLE_DEVICES */
@@ -305,12 +305,12 @@ void simgpu_active_rebuild(simgpu_card *card);
 uint64_t simgpu_lane_expected_ns(simgpu_card *card, uint32_t lane, uint32_t ops_to_finish);
 double simgpu_card_busy_fraction(const simgpu_card *card, uint64_t real_ns, uint64_t window_ns);
 
-/* machine_admin.c: for Python through ctypes; both libraries export them. `directory` may be null or empty: the default.
- * They return 0, or write one sentence to `error` and return a negative number. */
+/* machine_admin.c: for Python through ctypes; both libraries export them. A null or empty `directory` means the
+ * default. They return 0, or write one sentence to `error` and return a negative number. */
 SIMGPU_EXPORT int simgpu_create(const char *directory, const char *settings, char *error, size_t error_size);
 SIMGPU_EXPORT int simgpu_destroy(const char *directory, char *error, size_t error_size);
 SIMGPU_EXPORT int simgpu_inject(const char *directory, const char *fault, char *error, size_t error_size);
-/* JSON text; returns its full length (call again with a larger buffer if that is not less than `size`). */
+/* Returns JSON text and its full length; if that is not less than `size`, call again with a larger buffer. */
 SIMGPU_EXPORT long simgpu_status(const char *directory, char *buffer, size_t size, char *error, size_t error_size);
 SIMGPU_EXPORT const char *simgpu_default_directory(void);
 

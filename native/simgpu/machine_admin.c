@@ -1,4 +1,4 @@
-/* Making, breaking, describing and removing a machine: what Python calls through ctypes. */
+/* Creating, faulting, describing and removing a machine: the functions that Python calls through ctypes. */
 #define _GNU_SOURCE
 #include "machine.h"
 #include "machine_settings.h"
@@ -69,8 +69,8 @@ static void fill(simgpu_machine *machine, const simgpu_settings *settings, size_
     machine->magic = SIMGPU_MAGIC;
 }
 
-/* The mode is set outright: a container's user is rarely the one who made the machine, and the directory above
- * decides who may come near it. */
+/* Sets the mode explicitly: a container's user is rarely the one who created the machine, and the parent directory
+ * decides who has access. */
 static int open_shared(const char *path)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -96,12 +96,12 @@ SIMGPU_EXPORT int simgpu_create(const char *asked, const char *text, char *error
     size_t bytes = sizeof(simgpu_machine) + settings->card_count * sizeof(simgpu_card);
     void *mapping = MAP_FAILED;
     if (make_directories(directory) != 0)
-        sentence(error, error_size, "cannot make the directory %s: %s", directory, strerror(errno));
+        sentence(error, error_size, "cannot create the directory %s: %s", directory, strerror(errno));
     else if (access(path, F_OK) == 0)
         sentence(error, error_size, "there is already a simulated machine in %s; stop it first", directory);
     else if ((fd = open_shared(fresh)) < 0)
         sentence(error, error_size, "cannot write %s: %s", fresh, strerror(errno));
-    else if ((errno = posix_fallocate(fd, 0, (off_t)bytes)) != 0) /* a hole on a full disk would be a SIGBUS later */
+    else if ((errno = posix_fallocate(fd, 0, (off_t)bytes)) != 0) /* on a full disk, a hole would cause a SIGBUS later */
         sentence(error, error_size, "no room for %zu bytes in %s: %s", bytes, directory, strerror(errno));
     else if ((mapping = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) == MAP_FAILED)
         sentence(error, error_size, "cannot map %s: %s", fresh, strerror(errno));
@@ -113,9 +113,9 @@ SIMGPU_EXPORT int simgpu_create(const char *asked, const char *text, char *error
         fill(mapping, settings, bytes);
         munmap(mapping, bytes);
         int slots_fd = open_shared(slots);
-        /* link() refuses an existing name, so that of two who start a machine at once only one wins. */
+        /* link() refuses an existing name, so if two processes create a machine at once, only one succeeds. */
         if (slots_fd < 0 || link(fresh, path) != 0)
-            result = sentence(error, error_size, "cannot make %s: %s", path, strerror(errno));
+            result = sentence(error, error_size, "cannot create %s: %s", path, strerror(errno));
         if (slots_fd >= 0)
             close(slots_fd);
     }
@@ -138,7 +138,7 @@ SIMGPU_EXPORT int simgpu_destroy(const char *asked, char *error, size_t error_si
     simgpu_machine *machine = mmap(NULL, sizeof *machine, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (machine != MAP_FAILED) {
-        atomic_store(&machine->stopped, 1); /* those still attached find their cards lost */
+        atomic_store(&machine->stopped, 1); /* for processes that are still attached, the cards are now lost */
         munmap(machine, sizeof *machine);
     }
     if (unlink(path) != 0)
@@ -171,7 +171,7 @@ static uint32_t slot_of_pid(simgpu_handle *handle, long pid)
     return SIMGPU_NONE;
 }
 
-/* `fault` is words `key=value`: card (number, required), fault, xid, factor, pid. */
+/* `fault` is a list of words `key=value`: card (number, required), fault, xid, factor, pid. */
 SIMGPU_EXPORT int simgpu_inject(const char *asked, const char *words, char *error, size_t error_size)
 {
     simgpu_handle handle;

@@ -1,4 +1,4 @@
-/* Faults on command: what they do to a card, and what heals. */
+/* Fault injection: the effects on a card, and healing. */
 #define _GNU_SOURCE
 #include "machine.h"
 
@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Results that CUDA gives for a context that a fault has killed. */
+/* The results that CUDA returns for a context killed by a fault. */
 #define CUDA_ECC_UNCORRECTABLE 214
 #define CUDA_ILLEGAL_ADDRESS 700
 #define CUDA_LAUNCH_FAILED 719
@@ -22,7 +22,7 @@ void simgpu_fault_xid(simgpu_card *card, uint32_t number, uint32_t slot)
     card->xid_count++;
 }
 
-/* The process to hit when none was named: the one whose kernel runs, else any with a context. */
+/* The process to hit if none was named: the one whose kernel is running, or else any with a context. */
 static uint32_t pick_victim(simgpu_card *card)
 {
     for (uint32_t position = 0; position < card->active_count; position++)
@@ -56,7 +56,7 @@ static bool is_one_of(uint32_t number, const numbers *list, size_t count)
     return false;
 }
 
-/* The ones that end a program and leave the card well. */
+/* Xids that end a program but do not damage the card. */
 static bool is_application_xid(uint32_t number)
 {
     static const numbers list[] = {{8, 8},   {13, 13}, {31, 32}, {39, 41}, {43, 45},  {60, 60},   {68, 73},   {75, 77},
@@ -64,7 +64,7 @@ static bool is_application_xid(uint32_t number)
     return is_one_of(number, list, sizeof list / sizeof list[0]);
 }
 
-/* Contained to one process (94), or no more than a note in the log; after any other Xid the card wants a reset. */
+/* Contained to one process (94), or only logged; after any other Xid the card requires a reset. */
 static bool leaves_card_well(uint32_t number)
 {
     static const numbers list[] = {{37, 37},   {42, 42},   {56, 56},   {63, 63},   {65, 67},   {92, 94},  {106, 108},
@@ -90,7 +90,7 @@ static void apply_xid(simgpu_card *card, uint32_t number, uint32_t slot)
     } else if (number == 48 || number == 95) {
         card->ecc_uncorrectable++;
         kill_contexts(card, SIMGPU_NONE, CUDA_ECC_UNCORRECTABLE);
-    } else if (number == 94) { /* contained: only the process that read the cell */
+    } else if (number == 94) { /* contained: affects only the process that read the cell */
         uint32_t victim = slot != SIMGPU_NONE ? slot : pick_victim(card);
         card->ecc_uncorrectable++;
         if (victim != SIMGPU_NONE)
@@ -111,7 +111,7 @@ static void heal(simgpu_card *card)
         if (lane->slot == SIMGPU_NONE || lane->run == lane->tail)
             continue;
         card->tenants[lane->slot].hang_next = 0;
-        if (lane->ops[lane->run % SIMGPU_RING].phase == SIMGPU_PHASE_HUNG) /* a reset ends whoever hung */
+        if (lane->ops[lane->run % SIMGPU_RING].phase == SIMGPU_PHASE_HUNG) /* a reset ends the hanging process */
             kill_contexts(card, lane->slot, CUDA_LAUNCH_FAILED);
     }
 }
@@ -143,7 +143,7 @@ int simgpu_fault_apply(simgpu_handle *handle, simgpu_card *card, const char *fau
     } else if (strcmp(fault, "heal") == 0) {
         heal(card);
     } else {
-        snprintf(error, error_size, "unknown fault '%s'; known are xid, lost, ecc, hang, slow-link, heal", fault);
+        snprintf(error, error_size, "unknown fault '%s'; expected xid, lost, ecc, hang, slow-link or heal", fault);
         return SIMGPU_FAILED;
     }
     atomic_fetch_add(&handle->shared->events, 1);

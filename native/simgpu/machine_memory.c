@@ -1,9 +1,9 @@
-/* The memory ledger of a card, and which managed memory is on it.
+/* The memory accounting of a card, and which managed memory is resident.
  *
- * Managed allocations are cut into extents (at most 64 of them, at least 2 MiB each). An extent is on the card or not
- * as a whole; the resident ones form a list by recency, shared by all processes, and the oldest make room. Everybody
- * can therefore tell what any process's next kernel will have to bring in, which is what lets one process carry another
- * one's work forward in time.
+ * Managed allocations are divided into extents (at most 64, of at least 2 MiB each). An extent is on the card either
+ * completely or not at all. The resident extents of all processes are in one list by recency, and the oldest are
+ * evicted first. Every process can therefore compute what any process's next kernel has to bring in, which is what
+ * allows one process to advance another one's work in time.
  */
 #include "machine.h"
 
@@ -47,12 +47,12 @@ static int by_use(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-/* Everything derived, from the primary records alone: the owner of the lock died somewhere in between. */
+/* Rebuilds all derived data from the primary records: the owner of the lock died in the middle of an update. */
 void simgpu_card_recover(simgpu_card *card)
 {
     static uint32_t resident[SIMGPU_MAX_EXTENTS];
     static _Atomic int busy;
-    while (atomic_exchange(&busy, 1)) /* two cards recovered by two threads at once share the scratch space */
+    while (atomic_exchange(&busy, 1)) /* two threads that recover two cards at once share the scratch space */
         ;
     uint32_t count = 0;
     card->device_bytes = card->managed_bytes = card->resident_bytes = 0;
@@ -158,8 +158,8 @@ uint64_t simgpu_card_free_bytes(const simgpu_card *card)
     return used >= capacity ? 0 : capacity - used;
 }
 
-/* Plain memory never moves, so it is refused when the plain memory of all processes would exceed the card; managed
- * memory makes room for it. */
+/* Plain memory never moves, so it is refused if the plain memory of all processes would exceed the card. Managed memory
+ * is evicted to make room for it. */
 int simgpu_device_take(simgpu_handle *handle, simgpu_card *card, uint64_t bytes)
 {
     uint64_t capacity = card->profile.memory_bytes;
@@ -253,7 +253,7 @@ static void touch_extent(simgpu_card *card, uint32_t index, const simgpu_op *op,
         recency_add(card, index);
     } else {
         *out_bytes += make_room(card, extent->bytes);
-        /* Memory that nobody has written yet has nothing to transfer: the card fills it with zeros. */
+        /* Memory that has not been written yet needs no transfer: the card fills it with zeros. */
         uint64_t bytes = extent->populated && !op->overlaid ? extent->bytes : 0;
         *in_bytes += bytes;
         card->paged_in_bytes += bytes;

@@ -1,4 +1,4 @@
-/* The settings of a new machine: a list of keys, so that Python needs to know names but no layout. */
+/* The settings of a new machine as a list of keys, so that Python needs to know names but no memory layout. */
 #include "machine_settings.h"
 
 #include <ctype.h>
@@ -150,7 +150,7 @@ static bool parse_peers(int32_t *peers, const char *text)
     return true;
 }
 
-/* Null when the value is right, else what was expected. */
+/* Null if the value is valid, otherwise what was expected. */
 static const char *assign(simgpu_profile *card, const key *found, const char *value)
 {
     char *field = (char *)card + found->offset, *end;
@@ -168,7 +168,7 @@ static const char *assign(simgpu_profile *card, const key *found, const char *va
     case REAL: {
         double real = strtod(value, &end);
         if (end == value || *end != 0 || !(real >= 0 && real < 1e18))
-            return "a number that is not negative";
+            return "a non-negative number";
         memcpy(field, &real, sizeof real);
         return NULL;
     }
@@ -183,7 +183,7 @@ static const char *assign(simgpu_profile *card, const key *found, const char *va
     default: {
         long long number = strtoll(value, &end, 0);
         if (end == value || *end != 0 || number < (found->type == SIGNED ? -1 : 0) || number > UINT32_MAX)
-            return "a whole number that is not negative";
+            return "a non-negative whole number";
         uint32_t stored = (uint32_t)number;
         memcpy(field, &stored, sizeof stored);
         return NULL;
@@ -213,7 +213,7 @@ static const char *assign_machine(simgpu_settings *settings, const char *name, c
             return "a shorter text";
         snprintf(settings->shape, sizeof settings->shape, "%s", value);
     } else {
-        return "a key that exists: cards, driver_version, driver_name, shape, or CARD.KEY";
+        return "one of the keys cards, driver_version, driver_name, shape, or CARD.KEY";
     }
     return NULL;
 }
@@ -225,7 +225,7 @@ static const char *assign_card(simgpu_settings *settings, const char *name, cons
     long index = strtol(name, &end, 10);
     bool every = name[0] == '*' && dot == name + 1;
     if (!every && (end != dot || index < 0 || index >= SIMGPU_MAX_CARDS))
-        return "a card number from 0 to 31 or * before the dot";
+        return "a card number from 0 to 31, or *, before the dot";
     for (size_t position = 0; position < sizeof keys / sizeof keys[0]; position++) {
         if (strcmp(keys[position].name, dot + 1) != 0)
             continue;
@@ -234,7 +234,7 @@ static const char *assign_card(simgpu_settings *settings, const char *name, cons
             expected = assign(&settings->cards[card], &keys[position], value);
         return expected;
     }
-    return "a card's key that exists";
+    return "an existing key of a card";
 }
 
 static const char *check_card(const simgpu_profile *card)
@@ -242,11 +242,11 @@ static const char *check_card(const simgpu_profile *card)
     if (card->memory_bytes < SIMGPU_MIB)
         return "memory_bytes must be at least 1048576";
     if (!(card->time_scale > 0 && card->time_scale <= 1e6))
-        return "time_scale must be above 0 and at most 1000000";
+        return "time_scale must be greater than 0 and at most 1000000";
     if (!(card->link_bytes_per_s >= 1e6 && card->paging_bytes_per_s >= 1e6 && card->memory_bytes_per_s >= 1e6))
         return "the bandwidths must be at least 1000000 bytes per second";
     if (!(card->thermal_time_constant_s > 0))
-        return "thermal_time_constant_s must be above 0";
+        return "thermal_time_constant_s must be greater than 0";
     if (card->sm_clock_idle_mhz > card->sm_clock_mhz)
         return "sm_clock_idle_mhz must be at most sm_clock_mhz";
     if (card->nvlink_count > SIMGPU_MAX_NVLINKS)

@@ -3,8 +3,8 @@
 
 #include "machine.h"
 
-/* What a new machine is made of, as lines `key=value`: `cards=2` and `driver_version=13000` for the machine,
- * `*.key=value` for every card and `0.key=value` for one; later lines win. */
+/* The settings of a new machine, as lines `key=value`: `cards=2` and `driver_version=13000` for the machine,
+ * `*.key=value` for all cards and `0.key=value` for one card; later lines win. */
 typedef struct {
     uint32_t card_count, driver_version;
     char driver_name[32];

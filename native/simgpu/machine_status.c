@@ -27,7 +27,7 @@ static void put_text(writer *out, const char *text)
     for (; *text; text++) {
         if (*text == '"' || *text == '\\')
             put(out, "\\%c", *text);
-        else if ((unsigned char)*text < 0x20 || (unsigned char)*text >= 0x7f) /* a foreign process's name may be anything */
+        else if ((unsigned char)*text < 0x20 || (unsigned char)*text >= 0x7f) /* another process's name may contain any bytes */
             put(out, "\\u%04x", (unsigned char)*text);
         else
             put(out, "%c", *text);
@@ -114,7 +114,7 @@ static void put_card(writer *out, simgpu_handle *handle, uint32_t index, const s
     put(out, "}");
 }
 
-/* Everyone attached but the one who asks, whether or not they use a card. */
+/* All attached processes except the caller, whether or not they use a card. */
 static void put_clients(writer *out, simgpu_handle *handle)
 {
     const char *comma = "";
@@ -139,7 +139,7 @@ SIMGPU_EXPORT long simgpu_status(const char *directory, char *buffer, size_t siz
     int result = simgpu_attach(&handle, directory, error, error_size);
     if (result != SIMGPU_OK)
         return result;
-    simgpu_card *copy = malloc(sizeof *copy); /* text is made from a copy, so that nobody waits for it */
+    simgpu_card *copy = malloc(sizeof *copy); /* formats a copy, so that other processes do not wait for the lock */
     if (copy == NULL) {
         simgpu_detach(&handle);
         return SIMGPU_FAILED;

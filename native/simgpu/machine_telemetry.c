@@ -1,9 +1,9 @@
-/* What a card's sensors would say: load over the last moments, heat, power, clocks, traffic on the link.
+/* The readings of a card's sensors: recent load, heat, power, clocks, link traffic.
  *
- * All of it is a function of what ran and when, in modelled time: whoever advances a card hands every step to
- * simgpu_telemetry_step, which integrates exactly (the load is constant during a step), so that a reading does not
- * depend on how often anybody looks. Heat and the power reading follow the load like a first-order system.
- * Utilisation, which real tools compare with their own clock, is kept in buckets of real time.
+ * All of it is a function of what ran and when, in modelled time: advancing a card passes every step to
+ * simgpu_telemetry_step, which integrates exactly (the load is constant during a step), so a reading does not depend on
+ * how often the sensors are read. Heat and power follow the load like a first-order system. Utilisation, which real
+ * tools compare with their own clock, is kept in buckets of real time.
  */
 #include "machine.h"
 
@@ -11,10 +11,10 @@
 #include <string.h>
 
 #define POWER_TIME_CONSTANT_NS 100e6 /* the power sensor's own averaging */
-#define BUSY_FLOOR 0.35              /* share of the dynamic power that any kernel costs, however small */
+#define BUSY_FLOOR 0.35              /* share of the dynamic power that any kernel uses, however small */
 #define TRAFFIC_LOAD 0.12            /* the same for copies and migrations */
-#define HOT_CLOCK_LOSS 0.5           /* of the room between boost and base, at the temperature of full load */
-#define MEMORY_SHARE_OF_KERNELS 0.45 /* how much of a kernel's time its memory is taken to be busy */
+#define HOT_CLOCK_LOSS 0.5           /* of the difference between boost and base clock, at the temperature of full load */
+#define MEMORY_SHARE_OF_KERNELS 0.45 /* fraction of a kernel's time for which memory counts as busy */
 
 void simgpu_meter_add(simgpu_meter *meter, double at_real_ns, double length_ns, double amount)
 {
@@ -93,7 +93,7 @@ void simgpu_telemetry_step(simgpu_card *card, const simgpu_activity *activity, u
         simgpu_meter_add(&sensors->sent, at, length, activity->out_bytes_per_ns * step);
 }
 
-/* A process's part of a step in which kernels ran: the parts of all processes add up to the card's busy time. */
+/* A process's share of a step in which kernels ran: the shares of all processes add up to the card's busy time. */
 void simgpu_telemetry_tenant(simgpu_card *card, simgpu_tenant *tenant, double part, uint64_t step_ns)
 {
     double scale = card->profile.time_scale, length = (double)step_ns / scale;
@@ -126,7 +126,7 @@ bool simgpu_sensors_in_use(const simgpu_card *card)
     return false;
 }
 
-/* The warmer, the slower: boost is what the cooling leaves room for. At the slowdown threshold only the base clock is
+/* The clock falls with temperature: boost is limited by the cooling. At the slowdown threshold only the base clock is
  * left. */
 uint32_t simgpu_sensors_sm_clock_mhz(const simgpu_card *card)
 {

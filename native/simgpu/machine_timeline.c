@@ -1,10 +1,10 @@
 /* The modelled clock of a card: which work runs, how fast, and when it ends.
  *
  * A fluid model. Between two events every piece of work proceeds at a constant rate: kernels share the SMs, first
- * between processes and then inside one, and run at full speed while their demands fit together; copies share their
- * direction of the link; migrations share the paging bandwidth whatever their direction, because one fault handler
- * serves them all. Ends are computed, never waited for: a lane's next piece starts at the computed end of the one
- * before, however late somebody looks.
+ * between processes and then within one, and run at full speed while their demands fit together; copies share their
+ * direction of the link; migrations in both directions share the paging bandwidth, because one fault handler serves
+ * them all. Ends are computed, never waited for: a lane's next piece starts at the computed end of the previous one,
+ * however late a process checks.
  */
 #include "machine.h"
 
@@ -38,7 +38,7 @@ void simgpu_active_rebuild(simgpu_card *card)
     card->active_count = count;
 }
 
-/* Drops the lanes that fell idle. The lanes lie far apart, so looking at all of them is for recovery alone. */
+/* Drops the lanes that became idle. The lanes are far apart in memory, so only recovery scans all of them. */
 static void active_compact(simgpu_card *card)
 {
     uint32_t count = 0;
@@ -122,7 +122,7 @@ static void finish(simgpu_card *card, simgpu_lane *lane, simgpu_op *op)
     lane->run++;
 }
 
-/* Begins what can begin at the present instant and ends what takes no time; returns whether a lane fell idle. */
+/* Starts what can start now and ends what takes no time; returns whether a lane became idle. */
 static bool settle(simgpu_card *card)
 {
     bool idle = false;
@@ -185,7 +185,7 @@ static shares measure(simgpu_card *card)
     now.paging_rate = paging_per_ns(card) / fmax(1, paging);
     now.memory_rate = memory_per_ns(card) / fmax(1, memory);
 
-    /* Which way migrations go is known only in sum, so a step's part of them is split as all of them so far. */
+    /* Only the sum of migrations is known, so a step's migrations are split by direction in the ratio of all so far. */
     double paged = (double)(card->paged_in_bytes + card->paged_out_bytes);
     double inwards = paged > 0 ? (double)card->paged_in_bytes / paged : 0;
     now.activity = (simgpu_activity){
@@ -250,7 +250,7 @@ double simgpu_card_busy_fraction(const simgpu_card *card, uint64_t real_since_ep
     return length <= 0 ? 0 : fmin(1, busy / length);
 }
 
-/* The modelled time to the next end or start, no further than `limit`. */
+/* The modelled time of the next end or start, at most `limit`. */
 static uint64_t next_step(simgpu_card *card, const shares *now, uint64_t limit)
 {
     double shortest = (double)limit;
@@ -278,7 +278,7 @@ static void proceed(simgpu_card *card, const shares *now, uint64_t step)
             op->remaining = fmax(0, op->remaining - rate * (double)step);
         if (tenant->running) {
             tenant->busy_ns += (double)step;
-            tenant->running = 0; /* once for all its lanes */
+            tenant->running = 0; /* once for all lanes of the process */
             double part = now->tenants_demand > 0 ? fmin(1, tenant->demand) / now->tenants_demand : 0;
             simgpu_telemetry_tenant(card, tenant, part, step);
         }
@@ -344,7 +344,7 @@ bool simgpu_lane_submit(simgpu_card *card, uint32_t index, const simgpu_op *op)
     return true;
 }
 
-/* The modelled time before which `ops_to_finish` pieces of the lane cannot be done: sharing only makes it later. */
+/* The earliest modelled time at which `ops_to_finish` pieces of the lane can be done: sharing only makes it later. */
 uint64_t simgpu_lane_expected_ns(simgpu_card *card, uint32_t index, uint32_t ops_to_finish)
 {
     simgpu_lane *lane = &card->lanes[index];
@@ -363,7 +363,7 @@ uint64_t simgpu_lane_expected_ns(simgpu_card *card, uint32_t index, uint32_t ops
                    : op->kind == SIMGPU_OP_MEMORY ? op->remaining / memory_per_ns(card)
                                                   : op->remaining / link;
         else if (op->phase == SIMGPU_PHASE_HUNG)
-            work = 1e15; /* nothing but a fault, a heal or a kill ends it */
+            work = 1e15; /* only a fault, a heal or a kill ends it */
         if (op->phase == SIMGPU_PHASE_QUEUED && op->earliest_ns > card->advanced_ns + (uint64_t)wait)
             wait = (double)(op->earliest_ns - card->advanced_ns);
         wait += work;

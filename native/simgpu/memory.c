@@ -1,7 +1,7 @@
-/* Memory by address: the table of blocks, plain and managed and host allocation, and what is asked about pointers.
+/* Memory by address: the table of blocks; plain, managed and host allocation; and queries about pointers.
  *
- * A device address is the address of host memory that stands behind it, reserved but not backed until it is written,
- * so that contents are real and a large card needs no more memory than its programs use.
+ * A device address is the address of host memory behind it, which is reserved but not backed until it is written. So
+ * contents are real, and a large card needs no more host memory than its programs use.
  */
 #define _GNU_SOURCE
 #include "driver.h"
@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 
 #define GRAIN 512ULL
-#define SMALL_LIMIT (512ULL * 1024) /* larger pieces get a mapping of their own */
+#define SMALL_LIMIT (512ULL * 1024) /* larger pieces get their own mapping */
 #define SMALL_CLASSES 11            /* 512 bytes ... 512 KiB */
 #define SLAB (2 * SIMGPU_MIB)
 
@@ -108,7 +108,7 @@ static uint64_t small_take(uint32_t class_number)
     return stock[class_number].count ? stock[class_number].pieces[--stock[class_number].count] : 0;
 }
 
-/* Address space for a block; the card's memory is somebody else's business. */
+/* Address space for a block; the card's memory is accounted for elsewhere. */
 static CUresult place(block *fresh, uint64_t bytes)
 {
     uint64_t rounded = (bytes + GRAIN - 1) / GRAIN * GRAIN;
@@ -134,7 +134,7 @@ static void unplace(const block *old)
         stock_put(old->size_class, old->base);
 }
 
-/* Takes card memory, cleaning up after dead processes before giving up. */
+/* Takes card memory; before failing, cleans up after dead processes. */
 static CUresult charge(uint32_t card_index, uint64_t bytes, block *fresh)
 {
     for (int attempt = 0; attempt < 2; attempt++) {
@@ -207,7 +207,7 @@ void memory_forget_context(struct context *context)
     }
 }
 
-/* The extents of managed memory that [address, address + bytes) lies in; 1 if there are any on this card. */
+/* The extents of managed memory in [address, address + bytes); returns 1 if there are any on this card. */
 uint32_t memory_ranges(uint64_t address, uint64_t bytes, uint32_t card, simgpu_range *range)
 {
     block *found = bytes > 0 ? block_find(address) : NULL;
@@ -261,7 +261,7 @@ CUDA_API CUresult cuMemAllocPitch_v2(CUdeviceptr *result, size_t *pitch, size_t 
     return taken;
 }
 
-/* Freeing waits for the work that may still use the memory, as the real call does. */
+/* Freeing waits for work that may still use the memory, as the real call does. */
 static CUresult release(uint64_t address, int first_kind, int second_kind)
 {
     if (address == 0)
@@ -276,7 +276,7 @@ static CUresult release(uint64_t address, int first_kind, int second_kind)
         LEAVE(result);
     struct context *owner = found->context;
     result = owner->destroyed ? CUDA_SUCCESS : context_wait(owner);
-    found = block_find(address); /* the table may have moved meanwhile */
+    found = block_find(address); /* the table may have been moved during the wait */
     if (found != NULL && found->base == address)
         memory_free_block(found);
     LEAVE(result);

@@ -1,5 +1,5 @@
 /* Modules, libraries and functions. Any image is accepted and any name is found in it: the name decides whether the
- * kernel is one that computes, or one that only costs time. */
+ * kernel computes something or only takes time. */
 #define _GNU_SOURCE
 #include "driver.h"
 
@@ -35,7 +35,7 @@ static CUresult module_make(struct context *context, struct module **made)
     return CUDA_SUCCESS;
 }
 
-/* Unloaded modules and their functions are kept, marked, because work in flight may still name them. */
+/* Unloaded modules and their functions are kept, marked as unloaded, because work in flight may still refer to them. */
 static void module_end(struct module *module)
 {
     module->magic = 0;
@@ -80,7 +80,7 @@ static CUresult find_function(struct module *module, const char *name, struct fu
     return CUDA_SUCCESS;
 }
 
-/* A variable of a module: nobody knows its size, so it is a page. */
+/* A variable of a module: its size is unknown, so it gets a page. */
 static CUresult find_global(struct module *module, struct context *context, const char *name, CUdeviceptr *address,
                             size_t *bytes)
 {

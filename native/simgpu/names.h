@@ -1,7 +1,7 @@
-/* Every entry point by the name under which cuGetProcAddress is asked, the CUDA version that brought this form of it,
- * and the symbol. E: simulated. T: simulated, with a form for the calling thread's default stream. U: known, not
- * simulated: it answers CUDA_ERROR_NOT_SUPPORTED and is noted in the machine's status. A name that is in no line is
- * unknown, as a name newer than the driver would be. */
+/* Every entry point: the name for cuGetProcAddress, the CUDA version that introduced this form of it, and the symbol.
+ * E: simulated. T: simulated, also for the per-thread default stream. U: known but not simulated: it returns
+ * CUDA_ERROR_NOT_SUPPORTED and is recorded in the machine's status. A name that is not listed is unknown, like a name
+ * newer than the driver. */
 
 E(cuGetErrorString, 6000, cuGetErrorString)
 E(cuGetErrorName, 6000, cuGetErrorName)

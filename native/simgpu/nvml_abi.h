@@ -1,7 +1,7 @@
-/* The part of NVML's binary interface that is simulated: types, codes and the few words every module needs.
+/* The part of NVML's binary interface that is simulated: types, codes and the definitions that every module needs.
  *
- * The layouts are NVIDIA's, as its public documentation and its Python bindings give them; a versioned struct carries
- * its size in its version word, and a call checks that word before it writes.
+ * The layouts are NVIDIA's, from its public documentation and its Python bindings; a versioned struct carries its size
+ * in its version word, and a call checks that word before it writes.
  */
 #ifndef BATON_SIMGPU_NVML_ABI_H
 #define BATON_SIMGPU_NVML_ABI_H

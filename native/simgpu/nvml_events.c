@@ -1,9 +1,9 @@
 /* Event sets: waiting for Xids and ECC errors without polling.
  *
- * The machine keeps the last Xids of each card with running numbers. A set remembers for each registered card up to
- * which number it has told, so every event is told once to every set, and nothing that happened before the
- * registration. Waiting is a futex on a word that every fault bumps; the wait is cut into slices only to notice a
- * machine that was stopped.
+ * The machine keeps the last Xids of each card with consecutive numbers. A set stores for each registered card the
+ * number of the last Xid reported, so every event is reported once to every set, and nothing from before the
+ * registration is reported. Waiting uses a futex on a word that every fault increments; the wait is split into slices
+ * only to notice that the machine was stopped.
  */
 #define _GNU_SOURCE
 #include "nvml_session.h"
@@ -26,8 +26,8 @@ enum { DOUBLE_BIT_ECC_XID = 48, UNCONTAINED_ECC_XID = 95 };
 struct nvml_event_set {
     pthread_mutex_t lock;
     unsigned long long wanted[SIMGPU_MAX_CARDS];
-    uint64_t told[SIMGPU_MAX_CARDS];  /* number of the last Xid that was told or skipped */
-    bool ecc_pending[SIMGPU_MAX_CARDS]; /* of the Xid just told: its ECC event comes next */
+    uint64_t told[SIMGPU_MAX_CARDS];  /* number of the last Xid that was reported or skipped */
+    bool ecc_pending[SIMGPU_MAX_CARDS]; /* the ECC event of the Xid just reported comes next */
 };
 
 NVML_API nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set)
@@ -87,7 +87,7 @@ static void fill(nvmlEventData_t *data, uint32_t index, unsigned long long type,
     *data = (nvmlEventData_t){session_device(index), type, number, NVML_INSTANCE_NONE, NVML_INSTANCE_NONE};
 }
 
-/* The next thing to tell about one card, which is locked; a lost card still has its last words. */
+/* The next event of one card, which is locked; a lost card still reports its last events. */
 static bool next_of_card(nvmlEventSet_t set, uint32_t index, const simgpu_card *card, nvmlEventData_t *data)
 {
     unsigned long long wanted = set->wanted[index];
@@ -129,8 +129,8 @@ static bool next_event(nvmlEventSet_t set, nvmlEventData_t *data)
     return found;
 }
 
-/* Sleeps until the word changes, a slice at most. The session is left meanwhile; should another thread shut NVML down,
- * the kernel finds no page under the word and returns at once. */
+/* Sleeps until the word changes, for at most one slice. The session is left in the meantime; if another thread shuts
+ * NVML down, the kernel finds no page at the word and returns at once. */
 static void doze(const _Atomic uint32_t *word, uint32_t seen, uint64_t until_ns)
 {
     uint64_t now = simgpu_real_ns();

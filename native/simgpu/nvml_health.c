@@ -1,7 +1,7 @@
-/* How a card is: ECC, retired pages and remapped rows, and the numbered field values, which repeat much of the rest.
+/* A card's health: ECC, retired pages and remapped rows, and the numbered field values, which repeat much of the rest.
  *
  * An uncorrectable error counts in device memory. On older cards it retires a page, from Ampere on it remaps a row;
- * either waits for a reset, which is what healing the card does.
+ * both stay pending until a reset, which is what healing the card does.
  */
 #include "nvml_session.h"
 
@@ -71,7 +71,7 @@ NVML_API nvmlReturn_t nvmlDeviceClearEccErrorCounts(nvmlDevice_t device, unsigne
               if (counter == AGGREGATE) card->ecc_uncorrectable_past = 0);
 }
 
-/* Addresses are made up, one page for each error, from the end of the memory downwards. */
+/* Addresses are made up, one page for each error, downwards from the end of the memory. */
 NVML_API nvmlReturn_t nvmlDeviceGetRetiredPages_v2(nvmlDevice_t device, unsigned cause, unsigned *count,
                                                    unsigned long long *addresses, unsigned long long *timestamps)
 {
@@ -131,7 +131,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t device, nvm
               result = card->profile.ecc && remaps_rows(card) ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED);
 }
 
-/* Slowdowns are not added up, so every kind of violation has lasted for no time. */
+/* Slowdowns are not accumulated, so every kind of violation has a duration of zero. */
 NVML_API nvmlReturn_t nvmlDeviceGetViolationStatus(nvmlDevice_t device, unsigned policy, nvmlViolationTime_t *violation)
 {
     enum { POLICIES = 12 };

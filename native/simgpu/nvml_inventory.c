@@ -1,4 +1,4 @@
-/* Which cards there are and what they are: handles, names, identities, PCI, and what never changes about a card. */
+/* The cards and their fixed properties: handles, names, identities, PCI. */
 #include "nvml_session.h"
 
 #include <stdio.h>
@@ -68,7 +68,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *d
     return nvmlDeviceGetHandleByIndex_v2(index, device);
 }
 
-/* The first card whose profile `matches` says is the wanted one. */
+/* The first card whose profile satisfies `matches`. */
 static nvmlReturn_t handle_where(bool (*matches)(const simgpu_profile *, const void *), const void *wanted,
                                  nvmlDevice_t *device)
 {
@@ -324,7 +324,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device, unsig
     WITH_CARD(device, card, *mode = 0);
 }
 
-/* MIG is there where the card has it and always off: nothing in the machine models slices. */
+/* MIG is supported if the card supports it, and always off: the machine does not model slices. */
 NVML_API nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsigned *pending)
 {
     NEED(current && pending);
@@ -350,7 +350,7 @@ NVML_API nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned 
     WITH_CARD(device, card, *is_mig = 0);
 }
 
-/* Driver models are a matter of Windows; NVIDIA's library for Linux has the question and this answer to it. */
+/* Driver models exist only on Windows; NVIDIA's library for Linux has this call and returns this result. */
 NVML_API nvmlReturn_t nvmlDeviceGetDriverModel_v2(nvmlDevice_t device, unsigned *current, unsigned *pending)
 {
     WITH_CARD(device, card, result = NVML_ERROR_NOT_SUPPORTED);

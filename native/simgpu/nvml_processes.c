@@ -1,7 +1,7 @@
-/* Who is on a card, with how much memory and how much of its time.
+/* The processes on a card, with their memory and their share of its time.
  *
- * A process is on a card while it has a context there; its pid is translated by the kernel for whoever asks, so a tool
- * on the host sees host pids even of processes in containers.
+ * A process is on a card while it has a context there. The kernel translates its pid for the caller, so a tool on the
+ * host sees host pids even for processes in containers.
  */
 #include "nvml_session.h"
 
@@ -21,7 +21,7 @@ typedef struct {
     uint32_t slot;
     unsigned pid;
     uint64_t bytes;
-    double part; /* of the card's time */
+    double part; /* share of the card's time */
 } user;
 
 static bool present(const simgpu_card *card, uint32_t slot)
@@ -31,7 +31,7 @@ static bool present(const simgpu_card *card, uint32_t slot)
            tenant->generation == atomic_load(&session_handle()->shared->processes[slot].generation);
 }
 
-/* Everyone with a context; pids are asked after the card is let go, because that is a system call each. */
+/* All processes with a context. Pids are translated after the card is unlocked, because each takes a system call. */
 static nvmlReturn_t users_of(nvmlDevice_t device, double window_ns, user **users, unsigned *count)
 {
     simgpu_card *card;
@@ -66,7 +66,7 @@ static nvmlReturn_t users_of(nvmlDevice_t device, double window_ns, user **users
     return NVML_SUCCESS;
 }
 
-/* The conversation that all versions of the question share: how many there are, and a record each if there is room. */
+/* The protocol that all versions of the call share: return the count, and one record each if there is room. */
 static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned *count, void *records, size_t record_bytes)
 {
     user *users;
@@ -113,7 +113,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t devic
     return list_processes(device, count, records, sizeof *records);
 }
 
-/* Nobody draws on a simulated card, and MPS is not simulated. */
+/* Simulated cards run no graphics, and MPS is not simulated. */
 #define NO_PROCESSES(name)                                                                                             \
     NVML_API nvmlReturn_t name(nvmlDevice_t device, unsigned *count, void *records)                                    \
     {                                                                                                                  \
@@ -162,7 +162,8 @@ static unsigned long long wall_clock_us(void)
     return (unsigned long long)now.tv_sec * 1000000ULL + (unsigned long long)now.tv_nsec / 1000;
 }
 
-/* Users that ran since `last_seen_us` (wall clock), each with its part of the time since then, a second at most. */
+/* Processes that ran since `last_seen_us` (wall clock), each with its share of the time since then, at most a
+ * second. */
 static nvmlReturn_t busy_users(nvmlDevice_t device, unsigned long long last_seen_us, unsigned long long now_us,
                                user **users, unsigned *count)
 {

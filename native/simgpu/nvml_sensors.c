@@ -1,12 +1,12 @@
-/* What a card is doing: memory, utilisation, temperature, power, clocks, fans, the link. */
+/* The activity of a card: memory, utilisation, temperature, power, clocks, fans, the link. */
 #include "nvml_session.h"
 
 #include <math.h>
 #include <string.h>
 
-#define WINDOW_NS 1e9           /* over which utilisation is averaged */
-#define POWER_CAP_NEAR 0.98     /* part of the limit from which on the limit is what holds the card back */
-#define TRAFFIC_WINDOW_NS 200e6 /* the same for link throughput */
+#define WINDOW_NS 1e9           /* for averaging utilisation */
+#define POWER_CAP_NEAR 0.98     /* fraction of the limit above which power is reported as the throttle reason */
+#define TRAFFIC_WINDOW_NS 200e6 /* for averaging link throughput */
 
 enum { P0 = 0, P8 = 8, PSTATE_UNKNOWN = 32 };
 
@@ -67,7 +67,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUti
               rates->memory = percent(simgpu_meter_rate(&card->sensors.memory_busy, since_epoch_ns(), WINDOW_NS)));
 }
 
-/* The encoder, decoder and image engines are there and nobody uses them. */
+/* The encoder, decoder and image engines exist but are never used. */
 static nvmlReturn_t idle_engine(nvmlDevice_t device, unsigned *utilisation, unsigned *period_us)
 {
     NEED(utilisation && period_us);
@@ -353,7 +353,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetNumFans(nvmlDevice_t device, unsigned *count)
     WITH_CARD(device, card, *count = card->profile.fan_count);
 }
 
-/* A fan turns from 30 % when the card is as cool as it gets to all it has at the slowdown threshold. */
+/* Fan speed rises from 30 % at the idle temperature to 100 % at the slowdown threshold. */
 static unsigned fan_percent(const simgpu_card *card)
 {
     double idle = card->profile.temperature_idle_c, hot = card->profile.temperature_slowdown_c;
@@ -390,7 +390,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, unsigned 
               *kib_per_s = (unsigned)(simgpu_meter_rate(meter, since_epoch_ns(), TRAFFIC_WINDOW_NS) * 1e9 / 1024));
 }
 
-/* A slow link is a link that trained to fewer lanes, or to a lower rate when one lane is not slow enough. */
+/* A slow link has trained to fewer lanes, or to a lower rate if a single lane is not slow enough. */
 static void link_now(const simgpu_card *card, unsigned *generation, unsigned *width)
 {
     double factor = card->link_factor;

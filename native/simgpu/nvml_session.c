@@ -8,14 +8,14 @@
 #include <string.h>
 
 static pthread_rwlock_t gate = PTHREAD_RWLOCK_INITIALIZER;
-static unsigned holders; /* nvmlInit calls without their nvmlShutdown */
+static unsigned holders; /* nvmlInit calls without a matching nvmlShutdown */
 static bool attached;
 static simgpu_handle machine;
 static struct nvml_device devices[SIMGPU_MAX_CARDS];
 static uint32_t device_count;
 
-/* The hold on the machine belongs to the process that took it: a forked child starts without one and takes its own
- * with its first call. The handles it has stay good, because they are nothing but indices. */
+/* The attachment belongs to the process that made it: a forked child starts without one and attaches with its first
+ * call. Its existing handles stay valid, because they are only indices. */
 static void child_after_fork(void)
 {
     pthread_rwlock_init(&gate, NULL);
@@ -134,7 +134,7 @@ const simgpu_profile *session_profile(uint32_t index)
     return &machine.shared->cards[devices[index].card].profile;
 }
 
-/* The session is entered; it is left again unless this succeeds. */
+/* The session has been entered; it is left again unless this succeeds. */
 static nvmlReturn_t lock_card(uint32_t number, simgpu_card **card)
 {
     if (!atomic_load(&machine.shared->stopped)) {
@@ -145,7 +145,7 @@ static nvmlReturn_t lock_card(uint32_t number, simgpu_card **card)
         simgpu_card_unlock(&machine, *card);
     }
     session_leave();
-    return NVML_ERROR_GPU_IS_LOST; /* also when the whole machine was taken away under this process */
+    return NVML_ERROR_GPU_IS_LOST; /* also if the machine was removed while this process used it */
 }
 
 nvmlReturn_t card_enter(nvmlDevice_t device, simgpu_card **card)
@@ -181,7 +181,7 @@ nvmlReturn_t copy_text(const char *text, char *buffer, unsigned length)
     return NVML_SUCCESS;
 }
 
-/* The directory of the machine; NVIDIA's library has no such symbol, and so tells the simulated one from it. */
+/* The machine's directory. NVIDIA's library has no such symbol, so it identifies the simulated library. */
 NVML_API const char *baton_simgpu_directory(void)
 {
     if (session_enter() != NVML_SUCCESS)
@@ -190,7 +190,7 @@ NVML_API const char *baton_simgpu_directory(void)
     return machine.directory;
 }
 
-/* Modelled seconds per real second of a card: who relates what NVML says to a clock needs it. */
+/* A card's modelled seconds per real second, needed to relate NVML's values to a clock. */
 NVML_API double baton_simgpu_time_scale(nvmlDevice_t device)
 {
     simgpu_card *card;

@@ -1,7 +1,8 @@
-/* Where the cards sit: NUMA nodes, CPUs near them, the way from card to card, NVLink.
+/* The placement of the cards: NUMA nodes, nearby CPUs, paths between cards, NVLink.
  *
- * Cards of one NUMA node share a host bridge; cards of different nodes are a system apart. The CPUs of a node are asked
- * of the kernel; a node that this computer does not have has all CPUs, so that programs that pin themselves still run.
+ * Cards of one NUMA node share a host bridge; cards of different nodes are connected at system level. The CPUs of a
+ * node come from the kernel; a node that this computer does not have gets all CPUs, so that programs that pin
+ * themselves still run.
  */
 #include "nvml_session.h"
 
@@ -47,7 +48,7 @@ static void set_cpus(unsigned long *cpus, unsigned words, unsigned from, unsigne
         cpus[cpu / WORD_BITS] |= 1UL << (cpu % WORD_BITS);
 }
 
-/* A list such as 0-3,8,10-11, as the kernel writes it. */
+/* Parses a list such as 0-3,8,10-11, in the kernel's format. */
 static bool read_cpus(int node, unsigned long *cpus, unsigned words)
 {
     char path[96];
@@ -92,7 +93,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned wor
     return nvmlDeviceGetCpuAffinityWithinScope(device, words, cpus, 0);
 }
 
-/* Both ends of a question about two cards; neither may be lost. */
+/* The profiles for a query about two cards; neither may be lost. */
 static nvmlReturn_t two_profiles(nvmlDevice_t first, nvmlDevice_t second, const simgpu_profile **a,
                                  const simgpu_profile **b)
 {
@@ -128,7 +129,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t first, nv
     return result;
 }
 
-/* With a null array, only the count; the bindings ask twice. */
+/* With a null array, returns only the count; the bindings call it twice. */
 NVML_API nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, unsigned level, unsigned *count,
                                                        nvmlDevice_t *nearest)
 {
@@ -223,7 +224,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t first, nvmlDevice_t se
     return NVML_SUCCESS;
 }
 
-/* A question about one link: the peer's index, or -1 for a link that leads nowhere. */
+/* Begins a query about one link: returns the peer's index, or -1 for an unconnected link. */
 static nvmlReturn_t link_enter(nvmlDevice_t device, unsigned link, simgpu_card **card, int32_t *peer)
 {
     NEED(link < SIMGPU_MAX_NVLINKS);
@@ -248,7 +249,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned lin
     if (result != NVML_SUCCESS)
         return result;
     card_leave(card);
-    /* A link to a card that fell off the bus is down at this end too. */
+    /* A link to a card that has fallen off the bus is down at this end too. */
     *active = peer >= 0 && machine_card_enter((uint32_t)peer, &card) == NVML_SUCCESS;
     if (*active)
         card_leave(card);
@@ -287,7 +288,7 @@ NVML_API nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, u
 
 NVML_API nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t device, unsigned link, unsigned *version)
 {
-    /* NVML counts 2.2 and 3.1 as versions of their own, so its numbers run ahead of the generation. */
+    /* NVML counts 2.2 and 3.1 as separate versions, so its numbers are ahead of the generation. */
     static const unsigned numbers[] = {0, 1, 2, 4, 6, 7, 8};
     simgpu_card *card;
     int32_t peer;

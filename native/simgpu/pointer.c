@@ -1,4 +1,4 @@
-/* What a program may ask about an address, and its wishes about where managed memory should be. */
+/* Queries about addresses, and advice on the location of managed memory. */
 #include "driver.h"
 
 #include <string.h>
@@ -77,7 +77,7 @@ CUDA_API CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr a
     LEAVE(attribute_of(data, attribute, address));
 }
 
-/* Of an address that is not CUDA's the plural form says nothing, and succeeds. */
+/* For an address that is not CUDA's, the plural form sets nothing and succeeds. */
 CUDA_API CUresult cuPointerGetAttributes(unsigned int count, int *attributes, void **data, CUdeviceptr address)
 {
     CUresult ready = driver_ready();

@@ -1,5 +1,5 @@
-/* Stream-ordered memory and its pools. Memory is there when the call returns; it is given back when the stream comes to
- * the free. A pool keeps nothing in reserve, so that what a program has freed is free for others. */
+/* Stream-ordered memory and its pools. Memory is available when the call returns; it is released when the stream
+ * reaches the free. A pool keeps no reserve, so memory that a program has freed is available to others. */
 #include "driver.h"
 
 #include <stdlib.h>
@@ -64,7 +64,7 @@ static CUresult allocate(CUdeviceptr *result, size_t bytes, struct pool *pool, C
     uint64_t limit = pool->properties.maxSize;
     CUresult taken = limit && pool->used + bytes > limit ? CUDA_ERROR_OUT_OF_MEMORY
                                                          : memory_take(stream->context, bytes, &fresh);
-    if (taken == CUDA_ERROR_OUT_OF_MEMORY && stream->capture == NULL) { /* frees may be on their way */
+    if (taken == CUDA_ERROR_OUT_OF_MEMORY && stream->capture == NULL) { /* frees may be pending */
         context_wait(stream->context);
         if (!limit || pool->used + bytes <= limit)
             taken = memory_take(stream->context, bytes, &fresh);
@@ -132,7 +132,7 @@ CUDA_API CUresult cuMemPoolDestroy(CUmemoryPool pool)
         LEAVE(CUDA_ERROR_INVALID_VALUE);
     if (driver.device_pool[pool->card] == pool)
         driver.device_pool[pool->card] = NULL;
-    pool->destroyed = true; /* its memory still names it */
+    pool->destroyed = true; /* its memory still refers to it */
     LEAVE(CUDA_SUCCESS);
 }
 

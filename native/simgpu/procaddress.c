@@ -1,4 +1,4 @@
-/* Entry points by name: cuGetProcAddress in both its forms, and the ones that are known but not simulated. */
+/* Entry points by name: cuGetProcAddress in both forms, and the entry points that are known but not simulated. */
 #include "driver.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 #define T(name, version, symbol, per_thread)                                                                           \
     CUDA_API CUresult symbol();                                                                                        \
     CUDA_API CUresult per_thread();
-/* Callers pass arguments of their own kinds, which the ABI lets a function without parameters ignore. */
+/* Callers pass arguments of various types, which the ABI lets a function without parameters ignore. */
 #define U(name, version)                                                                                               \
     CUDA_API CUresult name(void)                                                                                       \
     {                                                                                                                  \
@@ -42,7 +42,7 @@ static const entry entries[] = {
 #define PER_THREAD_DEFAULT_STREAM 2U
 enum { STATUS_FOUND, STATUS_UNKNOWN, STATUS_TOO_OLD };
 
-/* The newest form that is not newer than the version asked for. */
+/* The newest form that is not newer than the requested version. */
 static CUresult find(const char *name, void **function, int version, uint64_t flags, int *status)
 {
     const entry *best = NULL;

@@ -1,4 +1,4 @@
-/* Streams as queues of work: submitting ahead into the shared lanes, retiring, waiting. */
+/* Streams as queues of work: submitting ahead of time into the shared lanes, retiring, waiting. */
 #define _GNU_SOURCE
 #include "driver.h"
 
@@ -10,10 +10,10 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-#define LONGEST_SLEEP_NS 50000000ULL /* a fault, a dead neighbour or a stopped machine is noticed within this */
-#define LONGEST_QUEUE 1024           /* a launch into a longer one waits, as with the real driver */
+#define LONGEST_SLEEP_NS 50000000ULL /* a fault, a dead process or a stopped machine is noticed within this time */
+#define LONGEST_QUEUE 1024           /* a launch into a longer queue waits, as with the real driver */
 #define BATCH 64                     /* pieces of work retired at a time */
-#define SHORTEST_SLEEP_NS 60000ULL   /* below this a sleep costs more than it saves: yield instead */
+#define SHORTEST_SLEEP_NS 60000ULL   /* a shorter sleep costs more than it saves: yield instead */
 
 void ticket_drop(ticket *mark)
 {
@@ -31,8 +31,8 @@ static void give_lane(struct stream *stream)
     stream->lane = SIMGPU_NONE;
 }
 
-/* A stream's structure is never freed while the context lives, because somebody may be walking over it: a destroyed one
- * that has come to rest is used again. */
+/* A stream's structure is never freed while the context lives, because another thread may be iterating over it; once a
+ * destroyed stream has no work left, its structure is reused. */
 struct stream *stream_make(struct context *context, unsigned int flags, int priority)
 {
     struct stream *stream = context->streams;
@@ -124,7 +124,7 @@ static void submit(struct stream *stream)
             continue;
         }
         if (item->work.kind == WORK_HOST) {
-            item->finished = stream->first == item; /* runs when everything before it is retired */
+            item->finished = stream->first == item; /* runs when all earlier work has been retired */
             item->lane_number = UINT64_MAX;
             break;
         }
@@ -157,7 +157,7 @@ static void drop_first(struct stream *stream)
     free(item);
 }
 
-/* Learns what the card has finished. Times are kept with the work, because the ring will be used again. */
+/* Reads what the card has finished. Times are stored with the work, because the ring will be reused. */
 static void collect(struct stream *stream)
 {
     if (stream->lane == SIMGPU_NONE)
@@ -187,8 +187,8 @@ static void retire_first(struct stream *stream)
     drop_first(stream);
 }
 
-/* Carries out what the card has finished. Effects happen with the driver unlocked; the stream is marked so that
- * nobody else takes the same work, and the work stays in the queue so that the stream does not look idle. */
+/* Applies the effects of what the card has finished, with the driver unlocked. The stream is marked so that no other
+ * thread takes the same work, and the work stays in the queue so that the stream does not appear idle. */
 bool stream_pump(struct stream *stream)
 {
     bool progress = false;
@@ -235,7 +235,7 @@ void stream_called(struct stream *stream)
     pthread_cond_signal(&driver.wake);
 }
 
-/* A dead context's work ends at once, without its effects; whoever waits for it learns of the error. */
+/* A dead context's work ends at once, without its effects; waiting threads get the error. */
 void context_abandon(struct context *context)
 {
     for (struct stream *stream = context->streams; stream != NULL; stream = stream->next) {
@@ -252,7 +252,7 @@ void context_abandon(struct context *context)
     pthread_cond_broadcast(&driver.changed);
 }
 
-/* Until nothing moves: what one stream has finished may be what another waits for. */
+/* Repeats until nothing changes: work that one stream has finished may unblock another. */
 static bool context_pump(struct context *context)
 {
     bool progress = false;
@@ -268,8 +268,8 @@ static bool context_pump(struct context *context)
     return progress;
 }
 
-/* How much of a stream's submitted work to let pass before looking again. Work that only waits for its turn in the ring
- * can be fetched in batches; what somebody waits for cannot. */
+/* How much of a stream's submitted work to let pass before checking again. Work that only waits for its turn in the
+ * ring can be collected in batches; work that a thread is waiting for cannot. */
 static uint32_t batch_of(const struct stream *stream, const simgpu_lane *lane, const ticket *mark, bool blocked)
 {
     for (const op *item = stream->first; mark != NULL && item != NULL; item = item->next)
@@ -283,7 +283,7 @@ static uint32_t batch_of(const struct stream *stream, const simgpu_lane *lane, c
     return ring_full ? SIMGPU_RING / 2 : 1;
 }
 
-/* When to look at the context's streams again; UINT64_MAX when it has no work. */
+/* When to check the context's streams again; UINT64_MAX if it has no work. */
 static uint64_t context_next_look(struct context *context, const ticket *mark)
 {
     uint64_t earliest = UINT64_MAX, now = simgpu_real_ns();
@@ -295,7 +295,7 @@ static uint64_t context_next_look(struct context *context, const ticket *mark)
             continue;
         uint64_t look = now + LONGEST_SLEEP_NS;
         if (stream->retiring)
-            look = UINT64_MAX; /* whoever retires goes on by itself */
+            look = UINT64_MAX; /* the retiring thread continues by itself */
         else if (stream->lane != SIMGPU_NONE) {
             simgpu_card *card = simgpu_card_lock(&driver.machine, context->card);
             uint32_t batch = batch_of(stream, &card->lanes[stream->lane], mark, blocked);
@@ -338,7 +338,7 @@ static void *executor(void *unused)
             if (context->destroyed || context->waiting_threads > 0)
                 continue;
             if (context_pump(context))
-                earliest = 0; /* another context may have waited for it */
+                earliest = 0; /* another context may be waiting for it */
             uint64_t look = context_next_look(context, NULL);
             earliest = look < earliest ? look : earliest;
         }
@@ -360,7 +360,7 @@ bool thread_start(void *(*body)(void *))
     pthread_attr_t detached;
     sigset_t every, before;
     sigfillset(&every);
-    pthread_sigmask(SIG_SETMASK, &every, &before); /* the program's signals belong to the program's threads */
+    pthread_sigmask(SIG_SETMASK, &every, &before); /* the program's signals are handled on the program's threads */
     pthread_attr_init(&detached);
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
     bool started = pthread_create(&thread, &detached, body, NULL) == 0;
@@ -414,7 +414,7 @@ CUresult stream_push(struct stream *stream, const work *item, ticket **record)
         stream->first = fresh;
     stream->last = fresh;
     stream->length++;
-    if (stream->unsubmitted == NULL) { /* else something before it is held back already */
+    if (stream->unsubmitted == NULL) { /* otherwise earlier work is already held back */
         stream->unsubmitted = fresh;
         submit(stream);
     }
@@ -431,7 +431,7 @@ static bool streams_passed(struct context *context, const struct stream *only, u
     return true;
 }
 
-/* What a thread waits for: a mark, room in a stream, a stream, or (nothing named) the whole context. */
+/* What a thread waits for: a ticket, room in a stream, a stream, or (if none is given) the whole context. */
 typedef struct {
     const ticket *mark;
     const struct stream *room, *stream;
@@ -461,7 +461,7 @@ static CUresult wait_for(struct context *context, goal wanted)
     if (--context->waiting_threads == 0 && driver.executor_until_ns > 0)
         for (struct stream *stream = context->streams; stream != NULL; stream = stream->next)
             if (stream->first != NULL) {
-                pthread_cond_signal(&driver.wake); /* it has left this context's work to the waiting thread */
+                pthread_cond_signal(&driver.wake); /* the executor left this context's work to the waiting thread */
                 break;
             }
     return context_health(context);

@@ -23,7 +23,7 @@ CUDA_API CUresult cuStreamCreate(CUstream *result, unsigned int flags)
     return cuStreamCreateWithPriority(result, flags, 0);
 }
 
-/* A destroyed stream finishes its work; the structure stays because the executor may be in it. */
+/* A destroyed stream finishes its work; the structure stays because the executor may be using it. */
 CUDA_API CUresult cuStreamDestroy_v2(CUstream handle)
 {
     CUresult ready = driver_ready();
@@ -214,7 +214,7 @@ CUDA_API CUresult cuEventCreate(CUevent *result, unsigned int flags)
     LEAVE(CUDA_SUCCESS);
 }
 
-/* The name of a destroyed event is kept for a while, so that using it again is an error and no accident. */
+/* A destroyed event's handle is not reused for a while, so that using it again reliably fails. */
 static void event_retire(struct event *event)
 {
     static struct event *oldest, *newest;
@@ -281,7 +281,7 @@ CUDA_API CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigne
     return cuEventRecord(event, stream);
 }
 
-/* A graph's record node. */
+/* The record node of a graph. */
 CUresult event_record_in(struct event *event, struct stream *stream)
 {
     return event_valid(event) ? record(event, stream) : CUDA_ERROR_INVALID_HANDLE;

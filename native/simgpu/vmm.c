@@ -1,5 +1,5 @@
-/* Virtual memory management: reserved addresses, physical memory, and the mapping of one to the other. Physical memory
- * is an anonymous file, so that one piece can be seen at several addresses. */
+/* Virtual memory management: reserved addresses, physical memory, and mappings between them. Physical memory is an
+ * anonymous file, so that one piece can be mapped at several addresses. */
 #define _GNU_SOURCE
 #include "driver.h"
 
@@ -15,7 +15,7 @@ struct physical {
     int fd;
     uint32_t card;
     uint64_t size;
-    unsigned int references; /* the handle and each mapping */
+    unsigned int references; /* the handle and all mappings */
     bool on_card;
     CUmemAllocationProp properties;
 };
@@ -228,7 +228,7 @@ CUDA_API CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAc
         block *found = block_find(at);
         if (found == NULL || found->kind != BLOCK_MAPPED)
             LEAVE(CUDA_ERROR_INVALID_VALUE);
-        /* The host stands in for the card, so that anything but "no access" lets it read and write. */
+        /* The host stands in for the card, so anything but "no access" allows it to read and write. */
         found->flags = (unsigned int)asked[0].flags;
         mprotect((void *)(uintptr_t)found->base, found->size, asked[0].flags ? PROT_READ | PROT_WRITE : PROT_NONE);
         at = found->base + found->size;

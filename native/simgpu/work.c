@@ -1,4 +1,4 @@
-/* What a piece of work costs the card, and what it does to memory. */
+/* The cost of a piece of work on the card, and its effect on memory. */
 #define _GNU_SOURCE
 #include "driver.h"
 
@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 
 #define PAGE 4096ULL
-#define WORTH_DROPPING (1ULL << 20) /* clearing at least this much gives pages back instead of writing zeros */
+#define WORTH_DROPPING (1ULL << 20) /* clearing at least this much releases pages instead of writing zeros */
 
 static size_t argument_offset(const kernel_model *model, uint32_t parameter)
 {
@@ -21,7 +21,7 @@ static size_t argument_offset(const kernel_model *model, uint32_t parameter)
     return offset;
 }
 
-/* How much memory a known kernel reaches from its pointer: baton_touch is told, the others have n floats. */
+/* How much memory a known kernel accesses from its pointer: baton_touch gets the size, the others have n floats. */
 static uint64_t reach(const kernel_work *kernel)
 {
     uint64_t bytes = 0;
@@ -138,7 +138,7 @@ static void carry_out_copy(const copy_work *copy)
                     copy->width);
 }
 
-/* Zeros in whole private pages are made by giving the pages back, so that clearing a large card needs no memory. */
+/* Whole private pages are cleared by releasing them, so that clearing a large card needs no memory. */
 static void clear(char *to, size_t bytes)
 {
     uint64_t start = ((uint64_t)(uintptr_t)to + PAGE - 1) / PAGE * PAGE;

@@ -1,6 +1,6 @@
-"""Cards that exist only in memory, for tests of whatever uses a `GpuSource`.
+"""Cards that exist only in memory, for tests of code that uses a `GpuSource`.
 
-A test changes the public state between calls; `events` hands out what was pushed and never waits.
+A test changes the public state between calls; `events` returns what was pushed and never waits.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from baton.model.ids import CardId
 
 
 def card(index: int, memory_mib: int = 16384, numa_node: int | None = 0, model: str = "Fake") -> Card:
-    """A card whose identity follows from its index."""
+    """A card whose identity is derived from its index."""
     return Card(
         id=CardId(f"GPU-fake-{index}"),
         index=index,
@@ -26,15 +26,15 @@ def card(index: int, memory_mib: int = 16384, numa_node: int | None = 0, model: 
 
 
 class FakeSource:
-    """A `GpuSource` that says what it was told to say."""
+    """A `GpuSource` that returns what the test sets."""
 
-    description = "cards of a test"
+    description = "fake cards"
 
     def __init__(self, inventory: Iterable[Card]) -> None:
         self.inventory = tuple(inventory)
         self.samples: tuple[Sample, ...] = ()
         self.reasons: dict[CardId, str] = {}
-        """Why a card is unhealthy; a card that is not in here is healthy."""
+        """Why a card is unhealthy; a card that is not listed is healthy."""
         self.pending: list[CardEvent] = []
         self.closed = False
 
@@ -51,7 +51,7 @@ class FakeSource:
         )
 
     def push_xid(self, card: CardId | None, number: int) -> None:
-        """An Xid for the next `events`; a fatal one also makes the card unhealthy, as the driver would."""
+        """Queue an Xid for the next `events`; a fatal one also makes the card unhealthy, as the driver would."""
         xid = classify(number)
         self.pending.append(CardEvent(card, xid.severity, f"Xid {number}: {xid.title}", number))
         if card is not None and xid.severity is Severity.FATAL:

@@ -1,8 +1,8 @@
 """A simulated machine for a test, and programs that run on it.
 
-NVML, the driver and the dynamic linker are one per process, so whatever uses a card runs in a process of its own. A
-program that asks NVML ends with `answer(value)` and sees NVIDIA's own bindings as `pynvml`, initialised; one that uses
-the driver has `tests/simgpu/preamble.py` in scope, or a context and `launch` when it only has to be a load.
+NVML, the driver and the dynamic linker are one per process, so code that uses a card runs in its own process. A program
+that uses NVML ends with `answer(value)` and gets NVIDIA's own bindings as `pynvml`, initialised; a program that uses
+the driver gets the names of `tests/simgpu/preamble.py`, or a context and `launch` if it only has to create load.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from baton.gpu import profiles, simulated
 T = TypeVar("T")
 
 PATIENCE_S = 120.0
-"""Not a measure of anything: only what turns a hang into a failure."""
+"""Only turns a hang into a failure; not a measurement of anything."""
 
 _PREAMBLE_FOLDER = Path(__file__).parents[1] / "simgpu"
 
@@ -60,11 +60,11 @@ def launch(seconds, blocks=1 << 20):
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine in a directory; the test that made it removes it."""
+    """A machine in a directory; the test that created it removes it."""
 
     directory: Path
     library_folder: Path | None = None
-    """Other builds of the libraries, such as sanitized ones."""
+    """Other builds of the libraries, such as those with sanitizers."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -85,14 +85,14 @@ class Machine:
         )
 
     def run(self, program: str, *arguments: str, **extra: str) -> str:
-        """The same, run to its end; it must succeed. Returns what it printed."""
+        """Like `start`, but waits for the program, which must succeed, and returns its output."""
         with running(self.start(program, *arguments, **extra)) as process:
             output, _ = process.communicate(timeout=PATIENCE_S)
             assert process.returncode == 0, output
         return output
 
     def start_program(self, script: str, launcher: Sequence[str] = ()) -> "subprocess.Popen[str]":
-        """A Python program with the machine in its environment; the caller talks to it through its pipes."""
+        """A Python program with the machine in its environment; the caller uses its pipes."""
         return subprocess.Popen(
             [*launcher, sys.executable, "-c", textwrap.dedent(script)],
             stdin=subprocess.PIPE,
@@ -102,7 +102,7 @@ class Machine:
         )
 
     def ask(self, script: str, **environment: str) -> Any:
-        """What a program with NVML answers."""
+        """The answer of a program that uses NVML."""
         done = subprocess.run(
             [sys.executable, "-c", _NVML_PRELUDE + textwrap.dedent(script)],
             capture_output=True,
@@ -114,11 +114,11 @@ class Machine:
         return json.loads(done.stdout)
 
     def start_asking(self, script: str) -> "subprocess.Popen[str]":
-        """The same for a program that says several things, or waits for one."""
+        """Like `ask`, for a program that answers several times, or waits for input."""
         return self.start_program(_NVML_PRELUDE + textwrap.dedent(script))
 
     def start_workload(self, script: str, launcher: Sequence[str] = ()) -> "subprocess.Popen[str]":
-        """A CUDA program with a context on card 0, `launch(seconds)` for a kernel, and `answer` and `ok`."""
+        """A CUDA program with a context on card 0, `launch(seconds)` to run a kernel, `answer` and `ok`."""
         return self.start_program(_CUDA_PRELUDE + textwrap.dedent(script), launcher)
 
     def inject(self, fault: str, card: int = 0, **details: float) -> None:
@@ -135,16 +135,16 @@ class Machine:
 
 
 def make(directory: Path, *names: str, changes: str = "", time_scale: float | None = None) -> Machine:
-    """A machine with a card for each profile name; `changes` is YAML laid over each of them."""
+    """A machine with one card per profile name; `changes` is YAML merged over each profile."""
     cards = [profiles.parse(f"extends: {name}\n{textwrap.dedent(changes)}", "test", name) for name in names]
     simulated.start(cards, directory, time_scale)
     return Machine(directory)
 
 
 def create(directory: Path, *settings: str, libraries: Path | None = None) -> Machine:
-    """A machine from raw settings such as `cards=2` and `*.time_scale=100`: what no profile would ask for."""
+    """A machine from raw settings such as `cards=2` and `*.time_scale=100`, which profiles cannot express."""
     error = ctypes.create_string_buffer(512)
-    # Not the driver: loaded once, it could not be loaded again for another machine.
+    # Not the driver: once loaded, it could not be loaded again for another machine.
     administration = ctypes.CDLL(str(native.library("simgpu/libsimgpu.so")))
     text = "\n".join(settings).encode()
     if administration.simgpu_create(str(directory).encode(), text, error, len(error)) != 0:
@@ -154,7 +154,7 @@ def create(directory: Path, *settings: str, libraries: Path | None = None) -> Ma
 
 @contextlib.contextmanager
 def running(program: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]"]:
-    """The program for the length of a block; it does not outlive the block, however that ends."""
+    """Keeps the program for the duration of a block and always ends it afterwards."""
     with program:
         try:
             yield program
@@ -163,7 +163,7 @@ def running(program: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]
 
 
 def until(question: Callable[[], T], wanted: Callable[[T], bool], timeout_s: float = PATIENCE_S) -> T:
-    """Ask again and again until the answer is the wanted one."""
+    """Repeat the question until the answer is the wanted one."""
     deadline = time.monotonic() + timeout_s
     while True:
         found = question()
@@ -174,7 +174,7 @@ def until(question: Callable[[], T], wanted: Callable[[T], bool], timeout_s: flo
 
 
 def line(program: "subprocess.Popen[str]") -> Any:
-    """The next thing that a program answers."""
+    """A program's next answer."""
     assert program.stdout is not None
     text = program.stdout.readline()
     assert text, f"the program ended with {program.wait()}"
@@ -182,7 +182,7 @@ def line(program: "subprocess.Popen[str]") -> Any:
 
 
 def tell(program: "subprocess.Popen[str]", word: str = "go") -> None:
-    """Let a program that reads a line go on."""
+    """Send a line to a program that waits for one."""
     assert program.stdin is not None
     program.stdin.write(word + "\n")
     program.stdin.flush()

@@ -1,4 +1,4 @@
-"""The sources keep to the one interface: what a type checker proves, plus the fake that other tests stand on."""
+"""The sources implement the common interface (checked by the type checker), and the fake behaves like a source."""
 
 from baton.gpu.cards import GpuSource, Severity
 from baton.gpu.nvml import NvmlSource

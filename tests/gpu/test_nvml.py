@@ -1,6 +1,6 @@
-"""The one interface over NVML: cards, samples, health and events as the rest of Baton sees them.
+"""The common interface over NVML: cards, samples, health and events as the rest of Baton sees them.
 
-NVML is one per process, so each test lets a program of its own print what the source says.
+NVML is one per process, so each test runs a separate program that prints what the source returns.
 """
 
 import json
@@ -76,13 +76,13 @@ def test_a_sample_of_a_quiet_card_has_no_gaps(machine: Machine) -> None:
     )
 
 
-def test_a_sample_tells_of_lost_lanes(machine: Machine) -> None:
+def test_a_sample_reports_lost_lanes(machine: Machine) -> None:
     machine.inject("slow-link", 1, factor=0.25)
     samples = msgspec.convert(asked(machine, "answer(NvmlSource().telemetry())"), tuple[Sample, ...])
     assert [(sample.link_lanes, sample.link_lanes_most) for sample in samples] == [(16, 16), (4, 16)]
 
 
-def test_the_source_says_that_it_is_simulated(machine: Machine) -> None:
+def test_the_source_is_described_as_simulated(machine: Machine) -> None:
     assert asked(machine, "answer(NvmlSource().description)").startswith("simulated NVIDIA driver ")
 
 
@@ -141,7 +141,7 @@ def test_health_and_events_follow_a_card_through_loss_and_healing(machine: Machi
         program.stdin.close()
 
 
-def test_a_driver_that_goes_away_is_told_once_and_found_again_when_it_is_back(machine: Machine) -> None:
+def test_the_loss_of_the_driver_is_reported_once_and_ends_when_it_is_back(machine: Machine) -> None:
     program = machine.start_program(
         PRELUDE
         + textwrap.dedent("""
@@ -184,7 +184,7 @@ def test_a_card_that_was_never_seen_is_counted_as_silent(machine: Machine) -> No
         ("CORRUPTED_INFOROM", ""),
     ],
 )
-def test_what_one_card_answers_does_not_hide_the_others(machine: Machine, error: str, reason: str) -> None:
+def test_an_error_of_one_card_does_not_hide_the_others(machine: Machine, error: str, reason: str) -> None:
     found = asked(
         machine,
         f"""
@@ -205,8 +205,8 @@ def test_what_one_card_answers_does_not_hide_the_others(machine: Machine, error:
     assert found == [answering, answering, ["", reason]]
 
 
-def test_a_card_on_no_bus_and_one_without_a_name_are_no_reason_to_fail(machine: Machine) -> None:
-    """As on boards whose GPU is a part of the processor."""
+def test_cards_without_a_bus_or_a_uuid_do_not_cause_a_failure(machine: Machine) -> None:
+    """As on boards whose GPU is part of the processor."""
     found = asked(
         machine,
         """
@@ -223,7 +223,7 @@ def test_a_card_on_no_bus_and_one_without_a_name_are_no_reason_to_fail(machine: 
     assert found == [[[0, ""], [1, ""]], [], 2]
 
 
-def test_without_a_driver_there_is_one_sentence(tmp_path: Path) -> None:
+def test_without_a_driver_the_error_is_one_sentence(tmp_path: Path) -> None:
     script = """
     from baton.errors import UnavailableError
     try:

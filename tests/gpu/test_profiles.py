@@ -1,4 +1,4 @@
-"""A profile file is either usable or answered with everything that is wrong with it."""
+"""A profile file is either valid or rejected with a list of all its mistakes."""
 
 import contextlib
 from pathlib import Path
@@ -30,7 +30,7 @@ def test_a_shipped_profile_passes_the_checks_for_users_files(name: str) -> None:
     assert parse(f"extends: {name}\nname: {name}").model == profiles.find(name).model
 
 
-def test_a_users_file_changes_only_what_it_says(tmp_path: Path) -> None:
+def test_a_users_file_changes_only_its_own_fields(tmp_path: Path) -> None:
     path = tmp_path / "small.yaml"
     path.write_text(
         "extends: h100\nmemory_mib: 1024\npower: {idle_w: 30}\nnuma_nodes: [0, 1]\nnvlink_groups: [[0, 1]]\n"
@@ -45,7 +45,7 @@ def test_a_users_file_changes_only_what_it_says(tmp_path: Path) -> None:
     assert small.sms == h100.sms
 
 
-def test_all_mistakes_are_told_at_once_with_lines_and_hints() -> None:
+def test_all_mistakes_are_reported_at_once_with_lines_and_hints() -> None:
     text = """\
 extends: a100-8
 memry_mib: 5
@@ -74,7 +74,7 @@ numa_nodes: []
     ]
 
 
-def test_a_file_without_a_base_is_told_what_is_missing() -> None:
+def test_a_file_without_a_base_is_rejected_with_the_missing_fields() -> None:
     told = complaint("memory_mib: 1024\n")
     assert {f"  {field} is missing" for field in ("model", "sms", "compute_capability", "clocks", "power")} <= set(told)
 
@@ -102,11 +102,11 @@ def test_a_capability_may_be_written_without_quotes() -> None:
         ("", "the profile mine.yaml must be a mapping of fields, as in `extends: a100-80`"),
     ],
 )
-def test_what_is_no_mapping_is_one_sentence(text: str, told: str) -> None:
+def test_a_document_that_is_not_a_mapping_is_rejected_in_one_sentence(text: str, told: str) -> None:
     assert complaint(text)[0].startswith(told)
 
 
-def test_a_model_cannot_smuggle_in_other_settings() -> None:
+def test_a_model_cannot_inject_other_settings() -> None:
     told = complaint('extends: h100\nmodel: "H100\\n0.memory_bytes=1"\n')
     assert told[1].endswith("expected 1 to 63 printable ASCII characters")
 

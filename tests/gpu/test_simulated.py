@@ -1,4 +1,4 @@
-"""How profiles become a machine."""
+"""How profiles are turned into a machine."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def card_settings(
     *cards: Profile, directory: str = "/machine", time_scale: float | None = None
 ) -> list[dict[str, str]]:
-    """The settings of each card, by name."""
+    """The settings of each card, by setting name."""
     found: list[dict[str, str]] = [{} for _ in cards]
     for line in simulated.settings(cards, Path(directory), time_scale)[1:]:
         card, _, rest = line.partition(".")
@@ -42,18 +42,18 @@ def test_links_that_cannot_be_shared_evenly_lead_nowhere() -> None:
     assert card_settings(card, card, card)[0]["nvlink_peer"] == "1,1,2,2,-1"
 
 
-def test_a_group_cannot_name_a_card_that_is_not_there() -> None:
+def test_a_group_cannot_name_a_card_that_does_not_exist() -> None:
     card = changed("a100-80", "nvlink_groups: [[0, 4]]")
     with pytest.raises(UsageError, match="nvlink_groups names card 4, but the machine has cards 0 to 1"):
         card_settings(card, card)
 
 
-def test_numa_nodes_start_over() -> None:
+def test_numa_nodes_repeat_cyclically() -> None:
     card = changed("t4", "numa_nodes: [0, 1]")
     assert [settings["numa_node"] for settings in card_settings(card, card, card)] == ["0", "1", "0"]
 
 
-def test_identities_depend_on_the_place_and_the_index_alone() -> None:
+def test_identities_depend_only_on_the_directory_and_the_index() -> None:
     here = [settings["uuid"] for settings in card_settings(profiles.find("t4"), profiles.find("t4"))]
     again = [settings["uuid"] for settings in card_settings(profiles.find("h100"), profiles.find("l4"))]
     there = [settings["uuid"] for settings in card_settings(profiles.find("t4"), directory="/elsewhere")]
@@ -61,14 +61,14 @@ def test_identities_depend_on_the_place_and_the_index_alone() -> None:
     assert len({*here, *there}) == 3
 
 
-def test_a_time_scale_for_the_machine_beats_the_profiles() -> None:
+def test_a_time_scale_for_the_machine_overrides_the_profiles() -> None:
     card = changed("t4", "time_scale: 5")
     assert card_settings(card)[0]["time_scale"] == "5.0"
     assert card_settings(card, time_scale=20)[0]["time_scale"] == "20"
 
 
-def test_the_shipped_p100_is_the_calibrated_one() -> None:
-    """The calibration runs on the C code's default card; the profile must not drift away from it."""
+def test_the_shipped_p100_matches_the_calibrated_card() -> None:
+    """The calibration uses the C code's default card; the profile must stay identical to it."""
     source = (ROOT / "native" / "simgpu" / "machine_settings.c").read_text()
     shipped = card_settings(profiles.find("p100-16"))[0]
     for key in ("memory_bytes_per_s", "link_bytes_per_s", "paging_bytes_per_s", "sm_count", "threads_per_sm"):

@@ -1,4 +1,4 @@
-"""Which errors take a card away, and which must not."""
+"""Which errors take a card out of service, and which must not."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def test_a_broken_card_is_taken_out(number: int) -> None:
     assert classify(number).severity is Severity.FATAL
 
 
-def test_an_unknown_error_is_not_waved_through() -> None:
+def test_an_unknown_error_is_not_ignored() -> None:
     assert 9999 not in XIDS
     assert classify(9999).severity is Severity.FATAL
     assert classify(9999).number == 9999

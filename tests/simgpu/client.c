@@ -1,5 +1,5 @@
 /* A program for the sanitizers: many threads, streams, events, graphs, pools and contexts on the simulated driver.
- * Declarations as a program that links against the driver would have them. */
+ * The declarations match what a program linked against the driver would use. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-"""Fixtures: a fresh machine for each test, stopped at its end."""
+"""Fixtures: a new machine for each test, stopped at the end of the test."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,5 +1,5 @@
-/* Kills processes at random instants while they allocate, launch, page and free on a small card, again and again.
- * Whatever lock a process held and whatever it was changing, the others go on and nothing stays behind. */
+/* Repeatedly kills processes at random moments while they allocate, launch, page and free on a small card. Whatever
+ * lock a process held and whatever it was changing, the others continue and nothing is left behind. */
 #include <errno.h>
 #include <signal.h>
 #include <stdint.h>
@@ -79,7 +79,7 @@ int main(int count, char **arguments)
             int status;
             waitpid(children[index], &status, 0);
             if (!WIFSIGNALED(status)) {
-                fprintf(stderr, "a process ended by itself with %d\n", WEXITSTATUS(status));
+                fprintf(stderr, "a process exited by itself with status %d\n", WEXITSTATUS(status));
                 return 1;
             }
         }

@@ -1,7 +1,7 @@
-/* Several threads ask NVML everything at once while faults happen and NVML is started and shut down around them.
+/* Several threads call all of NVML at once, while faults happen and NVML is initialised and shut down around them.
  *
- * It checks little; the sanitizers that the library is built with do. Ends with 0 and "done", or with the first answer
- * that is neither success nor one of the codes that the moment allows.
+ * It checks little; the sanitizers in the library do the checking. Exits with 0 and "done", or with the first result
+ * that is neither success nor an error code that is allowed at that moment.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -104,7 +104,7 @@ static void *monitor(void *unused)
     return NULL;
 }
 
-/* Waits until every Xid below 1000 that is injected has arrived, in order. */
+/* Waits until every injected Xid below 1000 has arrived, in order. */
 static void *listen(void *set)
 {
     for (unsigned long long expected = 900; expected < 900 + XIDS;) {
@@ -117,7 +117,7 @@ static void *listen(void *set)
         if (data.eventType != NVML_EVENT_XID_CRITICAL || data.eventData < 900)
             continue;
         if (data.eventData != expected++) {
-            fprintf(stderr, "Xid %llu came out of order\n", data.eventData);
+            fprintf(stderr, "Xid %llu arrived out of order\n", data.eventData);
             exit(1);
         }
     }

@@ -1,4 +1,4 @@
-"""What every program on the simulated driver starts with: NVIDIA's own bindings, unmodified, and few shorthands."""
+"""Names available to every program on the simulated driver: NVIDIA's own bindings, unmodified, and a few shorthands."""
 
 import ctypes
 import os
@@ -43,7 +43,7 @@ def function(name: str) -> Any:
 
 
 def blocks_for(demand: float) -> int:
-    """Blocks of 1024 threads that keep this part of the card's SMs busy."""
+    """The number of blocks of 1024 threads that keep this fraction of the card's SMs busy."""
     count: int = check(cuda.cuDeviceGetAttribute(cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0))
     return round(demand * count * 2)
 
@@ -62,13 +62,13 @@ def touch(memory: Any, size: int, milliseconds: float = 1, stream: Any = 0) -> N
 
 @contextmanager
 def held(stream: Any = 0) -> Iterator[None]:
-    """Keep a stream from what is put into it until the block ends: up to 32 pieces then begin in one moment.
+    """Hold back a stream's work until the block ends: up to 32 pieces then begin at the same moment.
 
-    However slowly a busy machine launches them, what they take is computed from that moment on.
+    However slowly a busy machine launches them, their duration is computed from that moment on.
     """
     let_go = threading.Event()
     wait = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: let_go.wait() and None)
-    _held.append(wait)  # for the stream may come to it after the block
+    _held.append(wait)  # keep it alive: the stream may call it after the block
     check(cuda.cuLaunchHostFunc(stream, cuda.CUhostFn(ctypes.cast(wait, ctypes.c_void_p).value), 0))
     try:
         yield
@@ -84,5 +84,5 @@ def elapsed_ms(start: Any, end: Any) -> float:
 
 
 def say(*words: object) -> None:
-    """Tell the test something and go on."""
+    """Send a line to the test and continue."""
     print(*words, flush=True)

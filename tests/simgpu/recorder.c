@@ -1,5 +1,5 @@
-/* A libcuda.so.1 with nothing in it but the way to everything else: notes what is asked of the driver that DRIVER names,
- * one line a question: name, version, flags, result. */
+/* A libcuda.so.1 that contains only cuGetProcAddress: it records each query to the driver named by DRIVER, one line per
+ * query: name, version, flags, result. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>

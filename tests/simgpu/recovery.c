@@ -1,5 +1,6 @@
-/* A process dies while it holds a card's lock, with every derived record of the card half rewritten. The next one that
- * takes the lock must find totals and lists that agree with what the living own. Compiled with the machine's sources. */
+/* A process dies while it holds a card's lock, with every derived record of the card half written. The next process
+ * that takes the lock must see totals and lists that match what living processes own. Compiled with the machine's
+ * sources. */
 #include "machine.h"
 
 #include <stdio.h>

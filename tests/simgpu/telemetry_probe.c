@@ -1,7 +1,7 @@
-/* One card without a machine around it, carried through modelled time by hand.
+/* One card without a machine around it, advanced through modelled time explicitly.
  *
- * telemetry_probe STEPS TIME_SCALE [SLOT DEMAND BUSY_S]... END_S: each group is a kernel that starts at zero; the card
- * is then advanced to END_S in STEPS equal steps, and its sensors are printed as JSON.
+ * telemetry_probe STEPS TIME_SCALE [SLOT DEMAND BUSY_S]... END_S: each group is a kernel that starts at time zero; the
+ * card is then advanced to END_S in STEPS equal steps, and its sensors are printed as JSON.
  */
 #include "machine.h"
 #include "machine_settings.h"

@@ -59,7 +59,7 @@ COPIES = """
 
         wrong = cuda.CUmemcpyAttributes()
         refused = cuda.cuMemcpyBatchAsync([b, b], [a, a], [1, 1], 2, [attributes, wrong], [0, 1], 2, stream)
-        assert result_of(refused) == "INVALID_VALUE", "the second has an order that does not exist"
+        assert result_of(refused) == "INVALID_VALUE", "the second one has an invalid order"
         refused = cuda.cuMemcpyBatchAsync([b], [a], [1], 1, [attributes], [0], 1, cuda.CUstream(1))
         assert result_of(refused) == "INVALID_VALUE", "the legacy stream"
 
@@ -89,7 +89,7 @@ COPIES = """
         for call in calls:
             check(call)
 
-    # Each brings what is in a to b in its own way.
+    # Each one copies the contents of a to b in a different way.
     ways = [
         lambda: check(form.cuMemcpy(b, a, N)),
         lambda: check(form.cuMemcpyAsync(b, a, N, stream)),
@@ -130,7 +130,7 @@ COPIES = """
         assert (back == data).all(), f"way {number}"
 
     assert known("cuMemcpy") - form.used == {"cuMemcpyWithAttributesAsync", "cuMemcpy3DWithAttributesAsync"}, (
-        "these two are younger than the driver")
+        "these two are newer than the driver")
     assert result_of(cuda.cuMemcpyHtoA(this, 8, host.ctypes.data, N)) == "INVALID_VALUE", "beyond the row"
     assert result_of(cuda.cuMemcpyAtoH(host.ctypes.data, square, 0, 64)) == "INVALID_VALUE", "more than one row"
 """
@@ -160,6 +160,6 @@ MEMSETS = """
 
 @pytest.mark.parametrize("default_stream", ["0", "1"], ids=["legacy", "per thread"])
 @pytest.mark.parametrize("forms", [COPIES, MEMSETS], ids=["copies", "memsets"])
-def test_every_form_does_what_it_says(machine: Machine, forms: str, default_stream: str) -> None:
+def test_every_form_has_its_effect(machine: Machine, forms: str, default_stream: str) -> None:
     machine.run(SETUP + forms, CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM=default_stream)
     assert machine.status().unsupported == {}

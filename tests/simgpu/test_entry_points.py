@@ -1,4 +1,4 @@
-"""The driver's face: names, versions, devices, errors, and what is not simulated."""
+"""The driver's interface: names, versions, devices, errors, and unsupported calls."""
 
 import re
 import subprocess
@@ -34,7 +34,7 @@ def test_devices_describe_themselves(machine: Machine) -> None:
     )
 
 
-def test_what_is_not_simulated_says_so_and_is_listed(machine: Machine) -> None:
+def test_unsupported_calls_say_so_and_are_listed(machine: Machine) -> None:
     machine.run("""
         open_card()
         assert result_of(cuda.cuTexRefCreate()) == "NOT_SUPPORTED"
@@ -71,7 +71,7 @@ def test_entry_points_are_found_by_version_and_stream_flag(machine: Machine) -> 
 
 
 @pytest.mark.parametrize(("default_stream", "flags"), [("0", 0), ("1", 2)])
-def test_every_name_the_bindings_ask_for_is_known_unless_it_is_younger(
+def test_every_name_that_the_bindings_look_up_is_known_unless_it_is_newer(
     machine: Machine, tmp_path: Path, default_stream: str, flags: int
 ) -> None:
     recorder, notes = tmp_path / "libcuda.so.1", tmp_path / "notes"
@@ -127,7 +127,7 @@ def test_a_foreign_layout_is_refused(tmp_path: Path, machine: Machine) -> None:
     other = tmp_path / "other"
     other.mkdir()
     content = bytearray((machine.directory / "machine").read_bytes())
-    content[8] += 1  # the layout's number
+    content[8] += 1  # the layout version
     (other / "machine").write_bytes(content)
     (other / "slots").touch()
     Machine(other, machine.library_folder).run('assert result_of(cuda.cuInit(0)) == "NOT_INITIALIZED"')
@@ -138,19 +138,19 @@ def test_a_foreign_layout_is_refused(tmp_path: Path, machine: Machine) -> None:
     [
         ("cards=0", "setting cards has the value '0'; expected a number from 1 to 32"),
         ("*.memory_bytes=10", "card 0: memory_bytes must be at least 1048576"),
-        ("0.speed=3", "setting 0.speed has the value '3'; expected a card's key that exists"),
-        ("*.time_scale=-1", "setting *.time_scale has the value '-1'; expected a number that is not negative"),
+        ("0.speed=3", "setting 0.speed has the value '3'; expected an existing key of a card"),
+        ("*.time_scale=-1", "setting *.time_scale has the value '-1'; expected a non-negative number"),
         ("nonsense", "setting nonsense has the value ''; expected KEY=VALUE"),
         ("*.uuid=12", "expected 32 hexadecimal digits"),
     ],
 )
-def test_wrong_settings_get_one_sentence(tmp_path: Path, setting: str, complaint: str) -> None:
+def test_invalid_settings_are_rejected_in_one_sentence(tmp_path: Path, setting: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=r"expected|must be") as refused:
         machines.create(tmp_path / "machine", setting)
     assert complaint in str(refused.value)
     assert not (tmp_path / "machine").exists()
 
 
-def test_a_machine_is_made_once(tmp_path: Path, machine: Machine) -> None:
+def test_a_machine_cannot_be_created_twice(tmp_path: Path, machine: Machine) -> None:
     with pytest.raises(ValueError, match="already a simulated machine"):
         machines.create(machine.directory)

@@ -1,4 +1,4 @@
-"""Faults on command, and what heals."""
+"""Fault injection and healing."""
 
 import subprocess
 
@@ -36,7 +36,7 @@ def _line(program: subprocess.Popen[str]) -> str:
         ("lost", {}, "DEVICE_UNAVAILABLE", "DEVICE_UNAVAILABLE"),
     ],
 )
-def test_a_fault_kills_the_contexts_it_hits_for_good(
+def test_a_fault_permanently_kills_the_contexts_it_hits(
     machine: Machine, fault: str, details: dict[str, float], result: str, afterwards: str
 ) -> None:
     program = machine.start(_WORKING)
@@ -107,7 +107,7 @@ def test_a_slow_link_slows_copies(machine: Machine) -> None:
     assert float(machine.run(program)) > 20 * healthy
 
 
-def test_stopping_the_machine_frees_those_who_wait(machine: Machine) -> None:
+def test_stopping_the_machine_ends_all_waits(machine: Machine) -> None:
     program = machine.start("""
         open_card()
         busy(1_000_000)

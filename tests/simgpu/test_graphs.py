@@ -1,4 +1,4 @@
-"""Graphs built by hand and by capture do what their nodes say; calls that would wait spoil a capture."""
+"""Explicit and captured graphs execute their nodes; calls that would wait invalidate a capture."""
 
 from tests.gpu.machines import Machine
 
@@ -82,7 +82,7 @@ def test_a_graph_made_of_nodes(machine: Machine) -> None:
     """)
 
 
-def test_waiting_during_a_capture_is_refused_and_spoils_it(machine: Machine) -> None:
+def test_waiting_during_a_capture_is_refused_and_invalidates_it(machine: Machine) -> None:
     machine.run("""
         open_card()
         mode = cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
@@ -107,7 +107,7 @@ def test_waiting_during_a_capture_is_refused_and_spoils_it(machine: Machine) -> 
         assert result_of(cuda.cuEventQuery(event)) == "CAPTURED_EVENT"
         assert result_of(cuda.cuStreamEndCapture(stream)) == "STREAM_CAPTURE_UNJOINED"
         assert result_of(cuda.cuStreamBeginCapture(0, mode)) == "STREAM_CAPTURE_UNSUPPORTED"
-        # Relaxed captures let the same thread allocate and wait elsewhere.
+        # Relaxed captures allow the same thread to allocate and wait on other streams.
         check(cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
         check(cuda.cuMemAlloc(100))
         check(cuda.cuStreamSynchronize(other))

@@ -1,4 +1,4 @@
-"""Managed memory oversubscribes the card: what is absent is brought in over the link, and paid for."""
+"""Managed memory can oversubscribe the card: absent memory is brought in over the link, at a cost in time."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ def card(make_machine: Callable[..., Machine]) -> Machine:
     return make_machine(f"*.memory_bytes={GIB}", "*.paging_bytes_per_s=1e9", "*.time_scale=50")
 
 
-def test_a_kernel_pays_for_what_is_absent_and_only_once(card: Machine) -> None:
+def test_a_kernel_pays_once_for_absent_memory(card: Machine) -> None:
     card.run("""
         open_card()
         size = 512 * MIB
@@ -30,11 +30,11 @@ def test_a_kernel_pays_for_what_is_absent_and_only_once(card: Machine) -> None:
         check(cuda.cuCtxSynchronize())
         times = [elapsed_ms(left, right) for left, right in zip(marks, marks[1:], strict=False)]
         transfer = size / 1e9 * 1000
-        assert abs(times[0] - 10) < 1, "fresh memory has nothing to bring in"
-        assert abs(times[1] - 10) < 1, "and it stays"
-        assert abs(times[2] - 10) < 1, "two of three fit"
-        assert abs(times[3] - 10 - transfer) < 20, "the third pushes out the one used longest ago"
-        assert abs(times[4] - 10 - 2 * transfer) < 20, "which comes back and pushes out another"
+        assert abs(times[0] - 10) < 1, "new memory needs no transfer"
+        assert abs(times[1] - 10) < 1, "it stays resident"
+        assert abs(times[2] - 10) < 1, "two of the three fit"
+        assert abs(times[3] - 10 - transfer) < 20, "the third evicts the least recently used one"
+        assert abs(times[4] - 10 - 2 * transfer) < 20, "which comes back and evicts another"
         assert result_of(cuda.cuMemAllocManaged(0, 1)) == "INVALID_VALUE"
     """)
     seen = card.card()
@@ -62,7 +62,7 @@ def test_a_kernel_touches_the_range_it_names_and_an_unknown_kernel_everything(ca
     """)
 
 
-def test_plain_memory_pushes_managed_memory_out(card: Machine) -> None:
+def test_plain_memory_evicts_managed_memory(card: Machine) -> None:
     card.run("""
         open_card()
         managed = check(cuda.cuMemAllocManaged(800 * MIB, 1))
@@ -133,5 +133,5 @@ def test_two_working_sets_that_do_not_fit_thrash_and_one_alone_does_not(card: Ma
         assert other.stdout is not None
         assert other.stdout.readline() == "ready\n"
         both = float(card.run(measured))
-    # Each step brings in and pushes out most of a working set: 50 + 2 x 734 ms, while the other does the same.
+    # Each step transfers most of a working set in and out: 50 + 2 x 734 ms, while the other process does the same.
     assert both > 20 * alone

@@ -1,4 +1,4 @@
-"""Memory of every kind holds what was written to it, and the card's ledger is exact."""
+"""Memory of every kind keeps its contents, and the card's accounting is exact."""
 
 from collections.abc import Callable
 
@@ -62,7 +62,7 @@ def test_windows_and_pageable_memory_round_trip(machine: Machine) -> None:
     """)
 
 
-def test_a_large_clear_takes_no_memory_of_the_host(make_machine: Callable[..., Machine]) -> None:
+def test_clearing_a_large_range_needs_no_host_memory(make_machine: Callable[..., Machine]) -> None:
     machine = make_machine(f"*.memory_bytes={80 << 30}", "*.time_scale=1000")
     machine.run("""
         import resource
@@ -99,7 +99,7 @@ def test_plain_memory_is_refused_when_all_processes_together_would_exceed_the_ca
     assert machine.card().free_bytes == 1 << 30
 
 
-def test_pointers_know_what_they_are(machine: Machine) -> None:
+def test_pointer_attributes_describe_the_memory(machine: Machine) -> None:
     machine.run("""
         context = open_card()
         A = cuda.CUpointer_attribute
@@ -145,7 +145,7 @@ def test_stream_ordered_memory_and_pools(machine: Machine) -> None:
         assert int(check(cuda.cuMemPoolGetAttribute(pool, used))) == 0
         assert check(cuda.cuMemGetInfo())[0] == GIB
 
-        # What is freed in stream order is there for the next allocation even before the stream comes to it.
+        # Memory freed in stream order is available to the next allocation even before the stream reaches the free.
         for _ in range(10):
             piece = check(cuda.cuMemAllocAsync(900 * MIB, stream))
             busy(1, stream)
@@ -182,7 +182,7 @@ def test_virtual_memory_management(machine: Machine) -> None:
         access.flags = cuda.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
         check(cuda.cuMemSetAccess(space, 6 * grain, [access], 1))
 
-        # One copy across the seam of two mappings, seen again where the first piece is mapped a second time.
+        # One copy across the boundary of two mappings, visible again where the first piece is mapped a second time.
         data = np.arange(grain, dtype=np.uint8)
         check(cuda.cuMemcpyHtoD(int(space) + 2 * grain - grain // 2, data.ctypes.data, grain))
         back = np.zeros_like(data)

@@ -1,4 +1,4 @@
-"""NVIDIA's own bindings on the simulated NVML: inventory, topology, versions, and what a quiet card says."""
+"""NVIDIA's own bindings on the simulated NVML: inventory, topology, versions, and the values of an idle card."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_every_way_to_name_a_card_leads_to_the_same_card(machine: Machine) -> No
     assert [card.uuid for card in machine.status().cards] == [uuid for uuid, _ in found]
 
 
-def test_cards_are_what_their_profiles_say(mixed: Machine) -> None:
+def test_cards_match_their_profiles(mixed: Machine) -> None:
     found = mixed.ask("""
         result = []
         for index in range(pynvml.nvmlDeviceGetCount()):
@@ -171,7 +171,7 @@ def test_versions_and_error_strings(machine: Machine) -> None:
     assert text == "GPU is lost"
 
 
-def test_what_is_not_simulated_is_not_found_and_nothing_worse(machine: Machine) -> None:
+def test_unsupported_functions_are_reported_as_not_found(machine: Machine) -> None:
     found = machine.ask("""
         try:
             pynvml.nvmlDeviceGetEncoderSessions(pynvml.nvmlDeviceGetHandleByIndex(0))
@@ -196,7 +196,7 @@ def test_what_is_not_simulated_is_not_found_and_nothing_worse(machine: Machine) 
         ("[pynvml.nvmlShutdown(), pynvml.nvmlDeviceGetName(card)]", 1),
     ],
 )
-def test_a_wrong_question_gets_the_right_code(machine: Machine, call: str, code: int) -> None:
+def test_an_invalid_call_returns_the_right_code(machine: Machine, call: str, code: int) -> None:
     found = machine.ask(f"""
         card = pynvml.nvmlDeviceGetHandleByIndex(0)
         try:
@@ -234,7 +234,7 @@ def test_a_container_sees_only_the_cards_it_was_given(machine: Machine) -> None:
     assert len(machine.ask(script, NVIDIA_VISIBLE_DEVICES="all")) == 4
 
 
-def test_a_forked_child_may_go_on_asking(machine: Machine) -> None:
+def test_a_forked_child_may_keep_using_nvml(machine: Machine) -> None:
     found = machine.ask("""
         import os
         card = pynvml.nvmlDeviceGetHandleByIndex(2)
@@ -248,6 +248,6 @@ def test_a_forked_child_may_go_on_asking(machine: Machine) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _nobody_stays(machine: Machine) -> Iterator[None]:
+def _no_clients_remain(machine: Machine) -> Iterator[None]:
     yield
     assert machine.status().clients == []

@@ -1,4 +1,4 @@
-"""Every injected fault is seen through NVML as a real one would be, and healing brings the card back."""
+"""NVML shows every injected fault as it would show a real one, and healing brings the card back."""
 
 import contextlib
 import subprocess
@@ -45,7 +45,7 @@ def listener(machine: Machine, timeout_ms: int = HOUR_MS) -> Iterator["subproces
 
 
 def codes(machine: Machine, card: int = 0) -> dict[str, object]:
-    """What a health check would ask of one card: the code of a plain question, and the fields about errors."""
+    """What a health check asks of one card: the return code of a simple call, and the fields about errors."""
     answered: dict[str, object] = machine.ask(f"""
         def ask(question, *arguments):
             try:
@@ -70,7 +70,7 @@ def codes(machine: Machine, card: int = 0) -> dict[str, object]:
     return answered
 
 
-def test_an_xid_wakes_whoever_waits_and_is_told_once(machine: Machine) -> None:
+def test_an_xid_wakes_a_waiter_and_is_reported_once(machine: Machine) -> None:
     with listener(machine) as first, listener(machine) as second:
         machine.inject("xid", 0, xid=31)
         machine.inject("xid", 0, xid=43)
@@ -79,7 +79,7 @@ def test_an_xid_wakes_whoever_waits_and_is_told_once(machine: Machine) -> None:
             assert line(program) == [8, 43]
 
 
-def test_an_event_from_before_the_registration_is_not_told(machine: Machine) -> None:
+def test_an_event_from_before_the_registration_is_not_reported(machine: Machine) -> None:
     machine.inject("xid", 0, xid=31)
     with listener(machine) as program:
         machine.inject("xid", 1, xid=13)
@@ -122,7 +122,7 @@ def test_a_card_off_the_bus_is_lost_until_it_is_healed(machine: Machine) -> None
     assert codes(machine, 1)["handle"] == 0
 
 
-def test_a_handle_taken_before_the_loss_says_lost_and_then_works_again(machine: Machine) -> None:
+def test_a_handle_from_before_the_loss_reports_lost_and_then_works_again(machine: Machine) -> None:
     program = machine.start_asking("""
         card = pynvml.nvmlDeviceGetHandleByIndex(0)
         for _ in range(3):
@@ -192,7 +192,7 @@ def test_the_machine_and_the_table_agree_on_which_xids_want_a_reset(machine: Mac
         machine.inject("heal", 0)
 
 
-def test_a_stopped_machine_is_lost_to_those_who_still_listen(machine: Machine) -> None:
+def test_listeners_of_a_stopped_machine_see_a_lost_card(machine: Machine) -> None:
     from baton.gpu import simulated
 
     with listener(machine) as program:
@@ -200,7 +200,7 @@ def test_a_stopped_machine_is_lost_to_those_who_still_listen(machine: Machine) -
         assert line(program) == 15
 
 
-def test_a_lost_card_ends_its_programs_and_takes_no_new_ones(machine: Machine) -> None:
+def test_a_lost_card_ends_its_programs_and_accepts_no_new_ones(machine: Machine) -> None:
     workload = machine.start_workload("""
         ok(launch(1e6))
         answer("running")
@@ -272,7 +272,7 @@ def test_a_hanging_kernel_keeps_the_card_busy_until_it_is_healed(machine: Machin
         assert line(workload) != 0
 
 
-def test_a_slow_link_takes_copies_longer_by_its_factor(machine: Machine) -> None:
+def test_a_slow_link_slows_copies_by_its_factor(machine: Machine) -> None:
     workload = machine.start("""
         open_card()
         bytes_ = 256 << 20

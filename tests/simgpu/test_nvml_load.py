@@ -1,4 +1,4 @@
-"""What NVML says while CUDA programs run: who they are, what they take, how it adds up, and that it ends with them."""
+"""NVML while CUDA programs run: it lists them with their use, the sums are right, and they disappear at their end."""
 
 import subprocess
 from pathlib import Path
@@ -55,7 +55,7 @@ def look(machine: Machine) -> Any:
     return machine.ask(LOOK)
 
 
-def test_a_program_is_seen_with_its_memory_load_and_traffic_and_leaves_nothing(machine: Machine) -> None:
+def test_a_program_is_listed_with_memory_load_and_traffic_until_it_ends(machine: Machine) -> None:
     workload = machine.start_workload("""
         memory, host = ok(cuda.cuMemAlloc(512 << 20)), ok(cuda.cuMemAllocHost(64 << 20))
         ok(cuda.cuMemcpyHtoD(memory, host, 64 << 20))
@@ -115,7 +115,7 @@ def test_a_copy_is_throughput_in_its_direction(machine: Machine) -> None:
     until(lambda: machine.ask(script), lambda found: found == [0, 0])
 
 
-def test_managed_memory_counts_while_it_is_on_the_card_and_its_way_there_is_traffic(tmp_path: Path) -> None:
+def test_managed_memory_counts_while_resident_and_its_transfer_is_traffic(tmp_path: Path) -> None:
     machine = machines.make(tmp_path / "small", "p100-16", changes="memory_mib: 512")
     workload = machine.start_workload("""
         kernel, size = ok(cuda.cuModuleGetFunction(_module, b"baton_touch")), 320 << 20
@@ -177,8 +177,8 @@ def test_the_source_samples_a_running_program(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("also_asks_nvml", [False, True])
-def test_a_process_in_a_container_is_known_by_the_hosts_pid(machine: Machine, also_asks_nvml: bool) -> None:
-    """The pid namespace is what matters of a container here; inside it the program is pid 1."""
+def test_a_process_in_a_container_is_listed_with_the_hosts_pid(machine: Machine, also_asks_nvml: bool) -> None:
+    """Of a container, only the pid namespace matters here; inside it the program is pid 1."""
     ask = (
         "import pynvml; pynvml.nvmlInit(); pynvml.nvmlShutdown(); ok(cuda.cuMemAlloc(1))" if also_asks_nvml else "pass"
     )

@@ -1,4 +1,4 @@
-"""The simulated NVML under the sanitizers: many threads, faults, and NVML starting and ending around them."""
+"""The simulated NVML under the sanitizers: many threads, faults, and NVML being initialised and shut down."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ def compile_client(target: Path, sanitize: str) -> None:
 
 
 @pytest.mark.parametrize("sanitize", ["address", "undefined", "thread"])
-def test_threads_faults_and_restarts_leave_no_trace(tmp_path: Path, sanitize: str) -> None:
+def test_threads_faults_and_restarts_cause_no_reports(tmp_path: Path, sanitize: str) -> None:
     out = ROOT / "build" / f"native-{sanitize}"
     subprocess.run(
         [sys.executable, "native/build.py", "--out", str(out), "--sanitize", sanitize, "--only", LIBRARY],
@@ -56,8 +56,8 @@ def test_threads_faults_and_restarts_leave_no_trace(tmp_path: Path, sanitize: st
     assert machine.status().clients == []
 
 
-def test_clients_killed_at_any_instant_leave_a_working_machine(tmp_path: Path) -> None:
-    """The delay is the stimulus: each client dies a little later in its life than the one before."""
+def test_clients_killed_at_any_moment_leave_a_working_machine(tmp_path: Path) -> None:
+    """The delay varies the moment of death: each client dies a little later in its life than the previous one."""
     client = tmp_path / "client"
     compile_client(client, "undefined")
     machine = machines.make(tmp_path / "machine", "a100-80", "a100-80")

@@ -1,7 +1,7 @@
-"""Heat, power and utilisation are functions of what ran and when, however often anybody looks.
+"""Heat, power and utilisation depend only on what ran and when, not on how often they are read.
 
-A small C program carries one card (a P100: 27 to 250 W, 34 to 68 °C, 25 s) through modelled time by hand; nothing
-here waits.
+A small C program advances one card (a P100: 27 to 250 W, 34 to 68 °C, 25 s) through modelled time; these tests never
+wait.
 """
 
 import json
@@ -28,7 +28,7 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(probe: Path, *kernels: tuple[int, float, float], end_s: float, steps: int = 1, scale: float = 1) -> Any:
-    """The sensors at `end_s` after kernels (process, demand, seconds) that all began at zero."""
+    """The sensors at `end_s` after kernels (process, demand, seconds) that all started at zero."""
     words = [str(word) for kernel in kernels for word in kernel]
     done = subprocess.run(
         [str(probe), str(steps), str(scale), *words, str(end_s)], capture_output=True, text=True, check=True
@@ -44,7 +44,7 @@ def test_heat_follows_load_like_a_first_order_system(probe: Path) -> None:
     assert cooled["temperature_c"] == pytest.approx(34 + (peak - 34) * math.exp(-50 / 25))
 
 
-def test_the_reading_does_not_depend_on_how_often_anybody_looks(probe: Path) -> None:
+def test_readings_do_not_depend_on_how_often_they_are_taken(probe: Path) -> None:
     seldom = read(probe, (0, 0.7, 3), (1, 0.4, 5), end_s=9)
     often = read(probe, (0, 0.7, 3), (1, 0.4, 5), end_s=9, steps=997)
     for key in ("temperature_c", "load", "energy_mj", "busy", "memory", "power_w"):
@@ -94,7 +94,7 @@ def test_time_runs_faster_with_the_time_scale(probe: Path) -> None:
     assert fast["busy"] == pytest.approx(1)
 
 
-def test_clocks_rise_with_use_and_give_way_to_heat(probe: Path) -> None:
+def test_clocks_rise_under_load_and_drop_with_heat(probe: Path) -> None:
     assert read(probe, end_s=5)["clock_mhz"] == 405
     cold = read(probe, (0, 1, 1000), end_s=0.5)["clock_mhz"]
     warm = read(probe, (0, 1, 1000), end_s=500)["clock_mhz"]

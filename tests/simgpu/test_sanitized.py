@@ -1,4 +1,4 @@
-"""The driver under the address, undefined-behaviour and thread sanitizers, with a busy program of many threads."""
+"""The driver under the address, undefined-behaviour and thread sanitizers, with a busy multi-threaded program."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Several processes on one card: they share its time, and a dead one leaves nothing behind."""
+"""Several processes on one card: they share its time, and a process that dies leaves nothing behind."""
 
 import os
 import subprocess
@@ -43,8 +43,8 @@ def test_two_processes_share_the_card(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_process_killed_at_any_moment_gives_everything_back(machine: Machine, tmp_path: Path, seed: int) -> None:
-    """Three processes at a time that allocate, page and launch, killed at random instants, 150 times over."""
+def test_a_process_killed_at_any_moment_leaves_nothing_behind(machine: Machine, tmp_path: Path, seed: int) -> None:
+    """Three processes at a time allocate, page and launch, and are killed at random moments, 150 times."""
     killer = tmp_path / "killer"
     source = Path(__file__).parent / "killer.c"
     command = ["gcc", "-O1", "-pthread", "-o", killer, source, native.library("simgpu/libcuda.so.1")]
@@ -60,7 +60,7 @@ def test_a_process_killed_at_any_moment_gives_everything_back(machine: Machine, 
     assert card.work_waiting == 0
 
 
-def test_a_lock_is_taken_over_from_the_dead_with_everything_it_guards(machine: Machine, tmp_path: Path) -> None:
+def test_a_dead_process_lock_is_taken_over_with_everything_it_guards(machine: Machine, tmp_path: Path) -> None:
     program = tmp_path / "recovery"
     sources = Path(__file__).parent.parent.parent / "native/simgpu"
     command = ["gcc", "-std=gnu11", "-g", "-fsanitize=address,undefined", "-pthread", "-I", sources, "-o", program]
@@ -70,7 +70,7 @@ def test_a_lock_is_taken_over_from_the_dead_with_everything_it_guards(machine: M
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
-def test_the_living_take_over_what_the_dead_held(machine: Machine) -> None:
+def test_living_processes_take_over_the_locks_of_dead_ones(machine: Machine) -> None:
     holder = machine.start("""
         open_card()
         check(cuda.cuMemAlloc(1000 * MIB))
@@ -100,8 +100,8 @@ def test_the_living_take_over_what_the_dead_held(machine: Machine) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="making a pid namespace needs root")
-def test_processes_in_namespaces_of_their_own_share_and_die_like_any_other(machine: Machine) -> None:
-    """Both are process 1 where they live, as in two containers."""
+def test_processes_in_separate_namespaces_share_and_die_like_any_other(machine: Machine) -> None:
+    """Both processes are pid 1 in their namespace, as in two containers."""
     program = """
         assert os.getpid() == 1
         open_card()
@@ -118,9 +118,7 @@ def test_processes_in_namespaces_of_their_own_share_and_die_like_any_other(machi
     assert card.device_bytes == 600 << 20
     seen = {process.pid for process in card.processes}
     assert len(seen) == 2
-    assert all(b"python" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in seen), (
-        "pids as this namespace has them"
-    )
+    assert all(b"python" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in seen), "pids of this namespace"
     programs[0].kill()
     programs[0].communicate()
     machine.run("open_card(); check(cuda.cuMemAlloc(700 * MIB))")
@@ -130,7 +128,7 @@ def test_processes_in_namespaces_of_their_own_share_and_die_like_any_other(machi
     machine.run("open_card(); check(cuda.cuMemAlloc(1000 * MIB))")
 
 
-def test_a_forked_child_is_refused_and_its_parent_goes_on(machine: Machine) -> None:
+def test_a_forked_child_is_refused_and_its_parent_continues(machine: Machine) -> None:
     machine.run("""
         open_card()
         memory = check(cuda.cuMemAlloc(100 * MIB))

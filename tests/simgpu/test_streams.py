@@ -59,7 +59,7 @@ def test_an_unknown_kernel_takes_time_by_its_grid(make_machine: Callable[..., Ma
     """)
 
 
-def test_a_kernel_that_runs_off_its_memory_kills_the_context(machine: Machine) -> None:
+def test_a_kernel_that_exceeds_its_memory_kills_the_context(machine: Machine) -> None:
     machine.run("""
         open_card()
         x = check(cuda.cuMemAlloc(4096))
@@ -97,7 +97,7 @@ def test_events_measure_modelled_time(machine: Machine) -> None:
     """)
 
 
-def test_streams_run_side_by_side_and_wait_where_told(machine: Machine) -> None:
+def test_streams_run_concurrently_and_wait_for_events(machine: Machine) -> None:
     machine.run("""
         open_card()
         first, second = (check(cuda.cuStreamCreate(1)) for _ in range(2))
@@ -112,11 +112,11 @@ def test_streams_run_side_by_side_and_wait_where_told(machine: Machine) -> None:
                 check(cuda.cuEventRecord(right, second))
             check(cuda.cuCtxSynchronize())
             return elapsed_ms(begin, left), elapsed_ms(begin, right)
-        # Two kernels of 40 % fit next to each other; two of 100 % share. The second starts a little late.
+        # Two kernels of 40 % fit next to each other; two of 100 % share. The second one starts slightly later.
         alone, late = side_by_side(0.4)
         assert abs(alone - 5000) < 0.01 and late < 9000, (alone, late)
         assert side_by_side(1.0)[1] > 9000
-        # A wait orders one stream behind the other, at the computed end of the work it waits for.
+        # A wait makes one stream continue after the other, at the computed end of the work that it waits for.
         busy(100, first)
         check(cuda.cuEventRecord(left, first))
         check(cuda.cuStreamWaitEvent(second, left, 0))
@@ -143,14 +143,14 @@ def test_the_legacy_stream_orders_itself_against_blocking_streams_only(machine: 
         busy(1_000_000, 0)
         check(cuda.cuMemsetD8Async(device, 2, 64, free))
         check(cuda.cuStreamSynchronize(free))
-        assert result_of(cuda.cuStreamQuery(0)) == "NOT_READY", "the other one did not wait"
+        assert result_of(cuda.cuStreamQuery(0)) == "NOT_READY", "the non-blocking stream did not wait"
         assert result_of(cuda.cuStreamQuery(blocking)) == "SUCCESS"
         check(cuda.cuMemsetD8Async(device, 3, 64, blocking))
         assert result_of(cuda.cuStreamQuery(blocking)) == "NOT_READY"
     """)
 
 
-def test_threads_with_default_streams_of_their_own_do_not_wait_for_each_other(machine: Machine) -> None:
+def test_threads_with_per_thread_default_streams_do_not_wait_for_each_other(machine: Machine) -> None:
     machine.run("""
         context, device, own = open_card(), check(cuda.cuMemAlloc(64)), cuda.CUstream(2)
         busy(1_000_000, own)
@@ -168,7 +168,7 @@ def test_threads_with_default_streams_of_their_own_do_not_wait_for_each_other(ma
     """)
 
 
-def test_host_functions_run_in_their_place(machine: Machine) -> None:
+def test_host_functions_run_in_stream_order(machine: Machine) -> None:
     machine.run("""
         open_card()
         stream = check(cuda.cuStreamCreate(1))
@@ -189,7 +189,7 @@ def test_host_functions_run_in_their_place(machine: Machine) -> None:
     """)
 
 
-def test_a_host_function_that_waits_holds_up_nobody_but_its_own_stream(machine: Machine) -> None:
+def test_a_host_function_that_waits_blocks_only_its_own_stream(machine: Machine) -> None:
     machine.run("""
         open_card()
         first, second = (check(cuda.cuStreamCreate(1)) for _ in range(2))
@@ -224,7 +224,7 @@ def test_contexts_are_current_per_thread(machine: Machine) -> None:
         primary = check(cuda.cuDevicePrimaryCtxRetain(0))
         assert int(primary) == int(check(cuda.cuDevicePrimaryCtxRetain(0)))
         check(cuda.cuCtxSetCurrent(primary))
-        assert check(cuda.cuMemGetInfo())[0] == GIB, "a context's memory goes with it"
+        assert check(cuda.cuMemGetInfo())[0] == GIB, "a context's memory is freed with it"
         check(cuda.cuDevicePrimaryCtxRelease(0))
         check(cuda.cuMemAlloc(10))
         check(cuda.cuDevicePrimaryCtxRelease(0))
