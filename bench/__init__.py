@@ -1,4 +1,4 @@
-"""Side-by-side measurements: each a ratio against a named baseline in the same run, never a timed assertion.
+"""Side-by-side measurements: each is a ratio against a named baseline in the same run, never a timed assertion.
 
-One module per benchmark. Its docstring says what is measured against what; its `run()` measures and prints a table.
+One module per benchmark. Its docstring says what is compared with what; its `run()` measures and prints a table.
 """

@@ -1,4 +1,4 @@
-"""`python -m bench [NAME…]`: run the named benchmarks, or all; `--list` names them."""
+"""`python -m bench [NAME…]`: run the named benchmarks, or all of them; `--list` prints their names."""
 
 import importlib
 import pkgutil
@@ -8,7 +8,7 @@ import bench
 
 
 def names() -> list[str]:
-    """Every benchmark, by the name of its module."""
+    """The names of all benchmarks, which are the names of their modules."""
     return sorted(module.name for module in pkgutil.iter_modules(bench.__path__) if not module.name.startswith("_"))
 
 
@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> int:
         return 0
     unknown = [name for name in arguments if name not in known]
     if unknown:
-        sys.stderr.write(f"bench: no benchmark {', '.join(unknown)}; there are {', '.join(known)}\n")
+        sys.stderr.write(f"bench: unknown benchmark {', '.join(unknown)}; choose from {', '.join(known)}\n")
         return 2
     for name in arguments or known:
         module = importlib.import_module(f"bench.{name}")

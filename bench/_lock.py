@@ -1,4 +1,4 @@
-"""What the lock's benchmarks share: a daemon of their own and the least possible client."""
+"""Shared by the lock benchmarks: a private daemon and a minimal client."""
 
 import os
 import socket
@@ -18,7 +18,7 @@ RELEASE = Frame(Kind.LOCK_RELEASED).pack()
 
 
 class Client:
-    """A connection that knows nothing but frames."""
+    """A connection that only sends and receives frames."""
 
     def __init__(self, sockets: Path, gpu: bytes | None = None) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -36,14 +36,14 @@ class Client:
         return raw[0]
 
     def identify(self, **values: object) -> None:
-        """IDENTITY, and the limits that come back."""
+        """Send IDENTITY and read the limits that the daemon returns."""
         self.socket.sendall(wire.extension(Kind.IDENTITY, values))
         self.read()
 
 
 @contextmanager
 def daemon(*arguments: str) -> Iterator[tuple[int, Path]]:
-    """A daemon in a process of its own: its pid and its socket directory."""
+    """A daemon in its own process: its pid and its socket directory."""
     with tempfile.TemporaryDirectory(prefix="baton-bench-") as directory:
         sockets = Path(directory) / "b" / "lock"
         process = subprocess.Popen(
@@ -63,11 +63,11 @@ def daemon(*arguments: str) -> Iterator[tuple[int, Path]]:
 
 
 def cpu_s(pid: int) -> float:
-    """CPU time that a process has used."""
+    """CPU time that a process has used so far."""
     words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def rss_mib(pid: int) -> float:
-    """Memory that a process has resident."""
+    """Resident memory of a process."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -1,12 +1,12 @@
-"""kube-scheduler as the judge of our predicates: the same random pods, one after the other, in the same clusters.
+"""kube-scheduler as the reference for our predicates: the same random pods, one by one, in the same clusters.
 
-A *world* is a handful of random nodes with pods already bound to some of them, a few of those being deleted. Then pods
-are made one by one; kube-scheduler binds each or calls it unschedulable, and the engine, told of the same objects, says
-which nodes are feasible. They differ when kube-scheduler takes a node that the engine refuses, or finds no node where
-the engine has one.
+A *world* is a handful of random nodes with pods already bound to some of them, a few of which are being deleted. Then
+pods are created one by one; kube-scheduler binds each pod or reports it as unschedulable, and the engine, given the
+same objects, computes the feasible nodes. They differ if kube-scheduler chooses a node that the engine rejects, or
+finds no node although the engine has one.
 
-Making pods one by one is what makes the state at each decision known. A world begins behind a barrier: a pod that can
-only be bound once kube-scheduler has seen the last node and the last bound pod, so it has seen all before them.
+Creating pods one by one makes the state at each decision known. A world begins behind a barrier: a pod that can be
+bound only after kube-scheduler has seen the last node and the last bound pod, and so all objects before them.
 """
 
 import contextlib
@@ -28,21 +28,21 @@ from bench._random_pods import TEAMS, Dice, Object, random_node, random_pod
 from testbed.bed import Bed, BedOptions
 
 NODES, BOUND, PODS = 10, 12, 40
-"""Of one world."""
+"""Per world."""
 _CONFIGURATION = 'actions: "allocate"\ntiers:\n- plugins:\n  - name: predicates\n'
 
 
 class Difference(NamedTuple):
-    """One pod about which the two disagree."""
+    """One pod on which the two disagree."""
 
     seed: str
     pod: Object
     chosen: str | None
-    """The node that kube-scheduler took; None: it called the pod unschedulable."""
+    """The node that kube-scheduler chose; None: it reported the pod as unschedulable."""
     feasible: list[str]
-    """The nodes that the engine would take."""
+    """The nodes that the engine considers feasible."""
     reasons: dict[str, str]
-    """Why the engine refuses which node."""
+    """The engine's reason for rejecting each of the other nodes."""
 
     def __str__(self) -> str:
         theirs = f"bound to {self.chosen}" if self.chosen else "unschedulable"
@@ -57,7 +57,7 @@ class Tally(NamedTuple):
 
 
 def compare(seeds: range, *, pods: int = PODS) -> Iterator[Tally]:
-    """One tally per world, on a bed of its own."""
+    """One tally per world, each on its own bed."""
     with Bed(BedOptions(scheduler=True)) as bed, contextlib.ExitStack() as stack:
         namespaces = [stack.enter_context(bed.namespace(f"team-{team}")) for team in TEAMS]
         for name, team in zip(namespaces, TEAMS, strict=True):
@@ -67,7 +67,7 @@ def compare(seeds: range, *, pods: int = PODS) -> Iterator[Tally]:
 
 
 class Judge:
-    """The engine, told what the API server has."""
+    """The engine, given the API server's objects."""
 
     def __init__(self) -> None:
         self._engine = Engine(configured(_CONFIGURATION))
@@ -86,7 +86,7 @@ class Judge:
         return self._words.translate(msgspec.convert(manifest, core.Pod))
 
     def feasible(self, manifest: Object) -> tuple[list[str], dict[str, str]]:
-        """Nodes that pass every predicate, and for the others the first one that they do not pass."""
+        """Nodes that pass every predicate, and for each other node the first predicate that it fails."""
         pod = self._pod(manifest)
         self._engine.apply([PodChanged(pod)])
         session = self._engine.session(now_s=0.0)
@@ -184,7 +184,7 @@ class _World:
         return f"{where}/{pod['metadata']['name']}"
 
     def _verdict(self, events: Events, name: str) -> Object:
-        """The pod once kube-scheduler has bound it or said that it cannot."""
+        """The pod once kube-scheduler has bound it or reported it as unschedulable."""
         for _, pod in events:
             if pod["metadata"]["name"] != name:
                 continue

@@ -1,6 +1,7 @@
-"""Random clusters and pods as Kubernetes manifests, dense in what kube-scheduler filters by.
+"""Random clusters and pods as Kubernetes manifests, with many of the properties that kube-scheduler filters by.
 
-Few distinct labels, ports and taints, so that rules meet; nodes are small, so that some pods fit nowhere.
+There are few distinct labels, ports and taints, so that rules often apply; nodes are small, so that some pods fit
+nowhere.
 """
 
 import random
@@ -10,7 +11,7 @@ Object = dict[str, Any]
 
 ZONES, RACKS, APPS, ROLES = ("a", "b", "c"), ("r0", "r1", "r2", "r3"), ("web", "train", "store"), ("front", "back")
 GENERATIONS = ("1", "3", "10", "1_0", "new")
-"""Values of a label that is compared by number; not all are numbers."""
+"""Values of a label that is compared as a number; not all of them are numbers."""
 TAINTS = (
     {"key": "dedicated", "value": "train", "effect": "NoSchedule"},
     {"key": "dedicated", "value": "web", "effect": "NoExecute"},
@@ -19,11 +20,11 @@ TAINTS = (
 )
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 TEAMS = ("red", "blue", "green")
-"""The label `team` of the namespaces in which pods are made, in their order."""
+"""The label `team` of the namespaces in which pods are created, in the order of the namespaces."""
 
 
 class Dice:
-    """Draws of one seed."""
+    """Random choices from one seed."""
 
     def __init__(self, seed: int | str) -> None:
         self.random = random.Random(seed)
@@ -73,7 +74,7 @@ def random_node(dice: Dice, name: str) -> Object:
 
 
 def random_pod(dice: Dice, name: str, nodes: list[str], *, plain: bool = False) -> Object:
-    """A pod; `plain` ones have no rules about nodes, only labels, requests and terms that concern others."""
+    """A pod; `plain` pods have no node rules, only labels, requests and terms that concern other pods."""
     labels = {"app": dice.one(APPS)}
     if dice.often(0.7):
         labels["role"] = dice.one(ROLES)

@@ -1,8 +1,8 @@
-"""Shared by the scheduler benchmarks: a bed, contenders as processes, load, and what the audit log says of it.
+"""Shared by the scheduler benchmarks: a bed, contenders as processes, load, and evaluation of the audit log.
 
-All times come from the API server's audit log, with microseconds, for every contender in the same way. Limits on client
-requests are lifted on all sides. Beside each rate stands the CPU time that everything together spent on a pod: where
-all programs share a few cores that is what the rate is made of, and it does not change with what else the machine does.
+All times come from the API server's audit log, with microseconds, in the same way for every contender. Client-side
+request limits are disabled for all. Next to each rate is the total CPU time per pod: where all programs share a few
+cores, the rate depends on it, and it does not change with other activity on the machine.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ BATON = str(Path(sys.executable).parent / "baton")
 GROUP = "scheduling.k8s.io/group-name"
 CREATORS = 32
 BURST = 100
-"""Requests at once of a program whose requests are limited."""
+"""Burst of requests for a program whose requests are limited."""
 TELL_S = 15.0
-"""How often a long step says how far it is."""
+"""How often a long step prints its progress."""
 HIGH_LIMITS = (
     "--max-requests-inflight=4000",
     "--max-mutating-requests-inflight=2000",
@@ -57,7 +57,7 @@ class Result(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """CPU milliseconds per pod: of the contenders, the control plane (API server and etcd), and everything together."""
+    """CPU milliseconds per pod: of the contender, of the control plane (API server and etcd), and in total."""
 
     programs: float
     control_plane: float
@@ -68,7 +68,7 @@ class Cost(NamedTuple):
 
 
 class Meter:
-    """What the bed's programs, the contenders and the load generator (this process) use from now on."""
+    """CPU time used from now on by the bed's programs, the contenders and the load generator (this process)."""
 
     def __init__(self, bed: Bed, *programs: Component) -> None:
         plane = [bed.etcd.pid, bed.api_server.pid]
@@ -89,7 +89,7 @@ class Meter:
 
 @contextlib.contextmanager
 def plain_bed(nodes: int, resources: dict[str, int] | None = None) -> Iterator[Bed]:
-    """API server, etcd and KWOK with so many nodes; no controllers, no scheduler."""
+    """API server, etcd and KWOK with `nodes` nodes; no controllers, no scheduler."""
     with Bed(BedOptions(kwok=True, api_server_flags=HIGH_LIMITS)) as bed:
         bed.kubectl("apply", "--server-side", "-f", str(CRDS))
         bed.add_kwok_nodes(nodes, resources=resources, timeout_s=240)
@@ -98,9 +98,9 @@ def plain_bed(nodes: int, resources: dict[str, int] | None = None) -> Iterator[B
 
 @contextlib.contextmanager
 def control_plane_apart(bed: Bed) -> Iterator[str]:
-    """API server and etcd get a core of their own; KWOK, this process and what it starts from here on get the others.
+    """Give API server and etcd their own core; KWOK, this process and the processes it starts later get the others.
 
-    In a cluster they have machines of their own. On one core with them, a client's own CPU time would pass for theirs.
+    In a cluster they have their own machines. On a shared core, a client's CPU time would be mistaken for theirs.
     """
     cores = os.sched_getaffinity(0)
     theirs = {min(cores)}
@@ -113,7 +113,7 @@ def control_plane_apart(bed: Bed) -> Iterator[str]:
     for component in bed.components.values():
         _hold_to(component.pid, theirs if component.pid in plane else others)
     try:
-        yield "API server and etcd on a core of their own"
+        yield "API server and etcd on their own core"
     finally:
         _hold_to(os.getpid(), cores)
 
@@ -125,7 +125,7 @@ def _hold_to(pid: int, cores: set[int]) -> None:
 
 
 def baton(bed: Bed, *options: str, kubeconfig_file: Path | None = None) -> Component:
-    """Our scheduler, for pods with the name `baton`, not started."""
+    """Our scheduler for pods with the scheduler name `baton`, not started."""
     address = f"{bed.record.loopback_address}:13251"
     words = [
         *(BATON, "scheduler", f"--kubeconfig={kubeconfig_file or bed.kubeconfig}", f"--listen={address}"),
@@ -182,7 +182,7 @@ async def create(
     *,
     qps: float = 0,
 ) -> None:
-    """Create objects (path suffix, body) as fast as the API server or `qps` lets; with `bind_to`, bind each at once."""
+    """Create objects (path suffix, body) as fast as the API server or `qps` allows; with `bind_to`, bind each one."""
     where = kubeconfig.load([bed.kubeconfig])
     async with Client(where, connections=2 * CREATORS, qps=qps, burst=BURST) as client:
         encoded = [(path, msgspec.json.encode(body), body["metadata"]["name"]) for path, body in bodies]
@@ -194,7 +194,7 @@ async def create(
             for number, (path, body, name) in queue:
                 if time.monotonic() > told_at + TELL_S:
                     told_at = time.monotonic()
-                    print(f"    {number} of {len(encoded)} objects of {namespace} made", flush=True)
+                    print(f"    {number} of {len(encoded)} objects of {namespace} created", flush=True)
                 await client.request("POST", path, body=body, timeout_s=120)
                 if bind_to is not None:
                     binding = {
@@ -218,7 +218,7 @@ def group_path(namespace: str) -> str:
 
 
 class Span:
-    """From the audit log: the first create, and each pod's successful bind. Read on where it was left."""
+    """The first create and each pod's successful bind, from the audit log. Reading continues where it stopped."""
 
     def __init__(self, bed: Bed, namespace: str) -> None:
         self._log = bed.plane.audit_log
@@ -229,11 +229,11 @@ class Span:
 
     @property
     def seconds(self) -> float:
-        """First create to last bind."""
+        """From the first create to the last bind."""
         return max(self.binds.values()) - self.first_create
 
     def read_on(self) -> int:
-        """Returns how many pods are bound."""
+        """Read new records; returns how many pods are bound."""
         with self._log.open("rb") as log:
             log.seek(self._offset)
             for line in log:
@@ -255,9 +255,9 @@ class Span:
 
 
 def wait_bound(bed: Bed, namespace: str, number: int, timeout_s: float) -> Span:
-    """Wait until so many pods are bound; a look at the log costs little and does not disturb the API server.
+    """Wait until `number` pods are bound. Reading the log is cheap and does not disturb the API server.
 
-    What is bound when the time is over is a result, too; nothing at all is an error.
+    If the time runs out, the pods bound so far are the result; none at all is an error.
     """
     span = Span(bed, namespace)
     deadline = time.monotonic() + timeout_s
@@ -275,7 +275,7 @@ def wait_bound(bed: Bed, namespace: str, number: int, timeout_s: float) -> Span:
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds of a process so far."""
+    """CPU seconds used by a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 

@@ -1,4 +1,4 @@
-"""The agent at rest: memory and CPU against an interpreter that imports gRPC and sleeps."""
+"""The idle agent: memory and CPU against an interpreter that imports gRPC and sleeps."""
 
 import os
 import subprocess

@@ -1,7 +1,8 @@
 """GetPreferredAllocation over a socket, 16 cards x 1,000 slots: time and CPU of both ends, against an empty answer.
 
-Kubelet names the free slots in the order of a Go map, so they come in random order here, too. Policy `load` asks a real
-lock daemon about the cards, with clients on most of them, in every call; at last one that hangs, and one that is gone.
+Kubelet lists the free slots in the order of a Go map, so the order here is random, too. Policy `load` queries a real
+lock daemon about the cards in every call, with clients on most of them; the last two cases are a daemon that hangs and
+one that is gone.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ _UUIDS = [uuid.UUID(int=index + 1) for index in range(_CARDS)]
 
 
 class _Advisors:
-    """Know the load, and have nothing else to say."""
+    """Advisors that know only the load."""
 
     def __init__(self, sockets: Path) -> None:
         self._lock = LockClient(sockets, tuple, configuration.Lock().load_limit_s)
@@ -77,9 +78,9 @@ def _offer(policy: Policy) -> Offer:
 
 class _Cost(NamedTuple):
     cpu_ms: float
-    """Of both ends together, the least: the machine may be busy with other things."""
+    """Of both ends together, the minimum, because other programs may load the machine."""
     wall_ms: float
-    """The median, as kubelet would see it."""
+    """The median, as seen by kubelet."""
 
 
 async def _cost(handlers: Any, request: api.PreferredAllocationRequest, path: Path) -> _Cost:
@@ -128,7 +129,7 @@ async def _run(sockets: Path, lockd: int) -> None:
             print(
                 f"{policy.value:26} CPU {ours.cpu_ms:5.2f} ms {ratio:5.1f}x  wall {ours.wall_ms:5.2f} ms  (budget 5 ms)"
             )
-        print(f"the lock daemon answered {advisors.answers} of {_ROUNDS} times within its limit")
+        print(f"the lock daemon answered {advisors.answers} of {_ROUNDS} queries within its limit")
         limit_ms = 1000 * configuration.Lock().load_limit_s
         for state, number in (("hanging", signal.SIGSTOP), ("killed", signal.SIGKILL)):
             os.kill(lockd, number)

@@ -1,4 +1,4 @@
-"""CPU of `baton --help` against a bare start of the interpreter."""
+"""CPU time of `baton --help` against starting a bare interpreter."""
 
 import resource
 import subprocess
@@ -8,7 +8,7 @@ _ROUNDS = 10
 
 
 def _cpu_ms(*command: str) -> float:
-    """The least CPU time of several runs: noise only ever adds."""
+    """The minimum CPU time of several runs: noise only adds time."""
     best = float("inf")
     for _ in range(_ROUNDS):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,8 +1,8 @@
 """Engine: placements per CPU second on 1,000, 5,000 and 10,000 nodes, verdicts, preemption, memory.
 
-CPU time of this process is measured, because wall time on a shared machine measures the neighbours. The named baseline
-is the same engine with its predicates and scores behind a per-node policy (one Python call per node), the plain way to
-write a scheduler: a ratio against it holds on any machine.
+The benchmark measures CPU time of this process, because wall time on a shared machine includes other programs. The
+named baseline is the same engine with its predicates and scores in a per-node policy (one Python call per node), the
+simplest way to write a scheduler: a ratio against it is valid on any machine.
 """
 
 import gc
@@ -44,7 +44,7 @@ from baton.model.ids import CardId, GroupKey, NodeName, PodKey, QueueName
 GIB = 1 << 30
 CARDS = 8
 ROUNDS = 2
-"""The best of several: noise only ever adds."""
+"""The best of several: noise only adds time."""
 HOST = "kubernetes.io/hostname"
 
 PREEMPT = """
@@ -62,7 +62,7 @@ tiers:
 
 
 class Naive(PerNode[NoArguments]):
-    """Readiness, selector and fullness, one node at a time; answers are never kept."""
+    """Readiness, selector and capacity, one node at a time; results are never cached."""
 
     name = "naive"
 
@@ -189,7 +189,7 @@ def single_pods(nodes: int, pods: int = 4_000) -> float:
 
 
 def mixed_pods(nodes: int, pods: int = 6_000) -> float:
-    """200 kinds of single-pod jobs, arriving mixed; the first placement of each kind is not counted."""
+    """200 kinds of single-pod jobs in mixed order; the first placement of each kind is not counted."""
     engine = cluster(nodes)
     specs = mixed_specs(200)
     engine.apply(jobs(specs, 200, 1, "warm"))
@@ -209,7 +209,7 @@ def naive_pods(nodes: int, pods: int = 20) -> float:
 
 
 def fill(engine: Engine, nodes: int, priority: int = 0) -> None:
-    """One running one-card job on every card."""
+    """One running single-card job on every card."""
     what = spec(CardRequest(kind=CardKind.WHOLE))
     events: list[Event] = []
     for at in range(nodes * CARDS):
@@ -260,7 +260,7 @@ def explain_ms(nodes: int) -> float:
 
 
 def backlog_ms(conf: str, pods: int = 20_000) -> float:
-    """A cycle in which nothing can start: every card of 1,000 nodes is held, jobs of 20 kinds wait; with verdicts."""
+    """A cycle in which nothing can start: all cards of 1,000 nodes are in use, jobs of 20 kinds wait; with verdicts."""
     engine = cluster(1_000, conf)
     fill(engine, 1_000, priority=1)
     kinds = [spec(CardRequest(kind=CardKind.WHOLE, count=1 + at % 8), cpu=1000 + at) for at in range(20)]
@@ -273,7 +273,7 @@ def backlog_ms(conf: str, pods: int = 20_000) -> float:
 
 
 def memory_mib(nodes: int = 5_000, pods: int = 150_000) -> float:
-    """Growth of the resident set with a full cluster of small running pods."""
+    """Growth of the resident set with a cluster full of small running pods."""
     before = _resident_mib()
     engine = cluster(nodes)
     kinds = [msgspec.json.encode(item) for item in mixed_specs(200) if not item.anti_affinity]

@@ -1,7 +1,8 @@
 """Fill mode against the published results of the FGD study: six policies, eight pod lists, ten seeds.
 
-BATON_TRACES names the directory with the public traces; its `openb` folder must hold the node list, the pod lists and
-`published_allo.csv.gz`. BATON_BENCH_SEEDS (default 10) runs fewer seeds for a quick look; the gate is meant for ten.
+BATON_TRACES names the directory with the public traces; its `openb` folder must contain the node list, the pod lists
+and `published_allo.csv.gz`. BATON_BENCH_SEEDS (default 10) runs fewer seeds for a quick check; the tolerance is meant
+for ten.
 """
 
 import csv
@@ -51,7 +52,7 @@ def _fill(shared: _Shared, task: _Task) -> tuple[_Task, FillResult]:
 
 
 def _published(path: Path) -> dict[tuple[str, str], float]:
-    """Mean over seeds of the allocated per cent at the arrival of interest, by pod list and policy."""
+    """Mean over seeds of the allocated percentage at the evaluated arrival, by pod list and policy."""
     found = defaultdict(list)
     with gzip.open(path, "rt") as stream:
         for row in csv.DictReader(stream):
@@ -64,7 +65,7 @@ def run() -> None:
     folder = Path(os.environ.get("BATON_TRACES", "")) / "openb"
     published = folder / "published_allo.csv.gz"
     if "BATON_TRACES" not in os.environ or not published.is_file():
-        print(f"skipped: {published} is not there; set BATON_TRACES to the directory of the public traces")
+        print(f"skipped: {published} does not exist; set BATON_TRACES to the directory with the public traces")
         return
     seeds = range(_FIRST_SEED, _FIRST_SEED + int(os.environ.get("BATON_BENCH_SEEDS", "10")))
     nodes, _ = read_nodes(folder / "openb_node_list_gpu_node.csv")
@@ -97,4 +98,4 @@ def run() -> None:
     )
     print(f"one FGD run: {once_s:.1f} s of CPU (budget {_FGD_BUDGET_S:.0f} s), {once_s / _FGD_BUDGET_S:.2f}x of it")
     if outside:
-        sys.exit("fgd_fill: the reproduction left its tolerance")
+        sys.exit("fgd_fill: the reproduction is outside its tolerance")

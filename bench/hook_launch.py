@@ -1,9 +1,9 @@
 """What the hook adds to a launch while the lock is held, against the bare simulated driver and against an empty one.
 
-The same program launches an empty kernel with and without the hook, in turns; the lock daemon is the real one. On the
-simulated driver the difference drowns in the driver's own noise on a busy machine, so two more things are measured
-that do not: the instructions that the hook executes per launch, counted by valgrind where it is installed, and the time
-on a driver whose calls do nothing, where all that is left is the hook. The budget is held by the last.
+The same program launches an empty kernel with and without the hook, alternately; the lock daemon is the real one. On a
+busy machine the difference is smaller than the noise of the simulated driver, so two more things are measured that do
+not have this noise: the instructions that the hook executes per launch, counted by valgrind where it is installed, and
+the time on a driver whose calls do nothing, which is the time of the hook alone. The budget applies to the last one.
 """
 
 import ctypes
@@ -36,7 +36,7 @@ def _make_card(folder: Path) -> None:
     settings = f"cards=1\n0.uuid={_UUID}\n*.time_scale=1000\n".encode()
     made = driver.simgpu_create(str(folder).encode(), settings, error, ctypes.c_size_t(len(error)))
     if made != 0:
-        raise SystemExit(f"bench: the simulated GPU cannot be made: {error.value.decode()}")
+        raise SystemExit(f"bench: cannot create the simulated GPU: {error.value.decode()}")
 
 
 @contextmanager
@@ -68,11 +68,11 @@ def _least_ns(program: Path, environment: dict[str, str]) -> float:
 
 
 def _instructions(program: Path, environment: dict[str, str], folder: Path) -> float:
-    """Instructions per launch inside cuLaunchKernel, without those of the first calls.
+    """Instructions per launch inside cuLaunchKernel, excluding the first calls.
 
-    Collection is toggled by entering and leaving a function of that name. The hook's one calls the driver's one, so
-    that with the hook it is off exactly while the driver's runs: what is counted is the hook, and what it asks the
-    driver for besides.
+    Entering and leaving a function of that name toggles collection. The hook's function calls the driver's, so with the
+    hook, collection is off exactly while the driver's function runs: this counts the hook and its other calls to the
+    driver.
     """
     counted = []
     for batches in _COUNTED_BATCHES:
@@ -83,7 +83,7 @@ def _instructions(program: Path, environment: dict[str, str], folder: Path) -> f
         _, told = _output(command, environment)
         found = re.search(r"Collected : (\d+)", told)
         if found is None:
-            raise SystemExit(f"bench: valgrind did not say what it counted: {told}")
+            raise SystemExit(f"bench: cannot find the count in valgrind's output: {told}")
         counted.append(int(found[1]))
     return (counted[1] - counted[0]) / ((_COUNTED_BATCHES[1] - _COUNTED_BATCHES[0]) * _LAUNCHES)
 
@@ -93,7 +93,7 @@ def _compare(title: str, program: Path, bare: dict[str, str], hooked: dict[str, 
     without, with_hook = min(bare_ns for bare_ns, _ in pairs), min(hook_ns for _, hook_ns in pairs)
     paired = statistics.median(hook_ns - bare_ns for bare_ns, hook_ns in pairs)
     print(f"{title}: {without:.1f} ns per launch, with the hook {with_hook:.1f} ns  {with_hook / without:.2f}x")
-    print(f"  added {with_hook - without:.1f} ns between the least times, {paired:.1f} ns median of {_ROUNDS} pairs")
+    print(f"  added {with_hook - without:.1f} ns between the minimum times, {paired:.1f} ns median of {_ROUNDS} pairs")
     return max(with_hook - without, paired)
 
 
@@ -122,7 +122,7 @@ def run() -> None:
                     f"  the driver executes {own:.0f} instructions per launch, the hook {added:.0f}  {added / own:.2f}x"
                 )
             else:
-                print("  instructions not counted: no valgrind here")
+                print("  instructions not counted: valgrind is not installed")
             worst_ns = _compare("empty driver", program, nothing, nothing | hook)
         verdict = "kept" if worst_ns <= _BUDGET_NS else "exceeded"
         print(f"budget {_BUDGET_NS} ns: {verdict} with {worst_ns:.1f} ns, the worse statistic on the empty driver")

@@ -1,8 +1,7 @@
-"""Jobs: what Volcano's controller and ours make of the same Jobs, object by object; every difference is printed.
+"""Jobs: the objects that Volcano's controller and ours create for the same Jobs; every difference is printed.
 
-Both run one after the other on a bed without a scheduler; the PodGroups are put into the queue by hand. Names that
-hold a uid, random parts of names, keys and times are left out of the comparison; lists whose order means nothing are
-sorted.
+Both run one after the other on a bed without a scheduler; the benchmark sets the PodGroups to Inqueue. The comparison
+ignores names that contain a uid, random parts of names, keys and times; lists whose order has no meaning are sorted.
 """
 
 import re
@@ -81,7 +80,7 @@ def volcano_controllers(bed: Bed) -> Component:
 
 
 def outcome(bed: Bed, program: Component, namespace: str) -> dict[str, Any]:
-    """Every object after all pods were made, without what differs by chance."""
+    """Every object after all pods were created, without random parts."""
     bed.api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
     bed._furnish_namespace(namespace)
     program.start()
@@ -99,7 +98,7 @@ def outcome(bed: Bed, program: Component, namespace: str) -> dict[str, Any]:
         return bool(len(bed.api.get(KINDS["pods"].format(namespace))["items"]) == wanted)
 
     bed.wait_for(all_made, f"{wanted} pods of {namespace}", 120)
-    time.sleep(2)  # the last counts
+    time.sleep(2)  # wait for the last counts
     found: dict[str, Any] = {}
     for kind, where in KINDS.items():
         for item in bed.api.get(where.format(namespace))["items"]:
@@ -135,7 +134,7 @@ def body(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def cleaned(value: Any, namespace: str, uid: str) -> Any:
-    """Without times, versions and uids; unordered lists in order."""
+    """Without times, versions and uids; unordered lists sorted."""
     if isinstance(value, dict):
         return {key: cleaned(each, namespace, uid) for key, each in value.items() if key not in DROPPED}
     if isinstance(value, list):

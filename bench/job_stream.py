@@ -1,13 +1,13 @@
-"""Jobs: one-GPU Jobs through controller and scheduler, from the first create to the last bind, against bare creation.
+"""Jobs: single-GPU Jobs through controller and scheduler, from first create to last bind, against bare creation.
 
-The bare time is what the API server needs for the same pods with their PodGroups, as the controllers would make them,
-when the load generator makes and binds them itself. Through the controllers there is the Job beside them, its status
-and the group's. Each round stands between two of bare creation, which tell how fast the machine was just then.
+The bare time is the API server's time for the same pods with PodGroups as the controllers would create them, when the
+load generator creates and binds them itself. Through the controllers, the Job, its status and the group's status are
+added. Each round is between two rounds of bare creation, which show how fast the machine was at that time.
 
-Client limits are lifted on all sides, and API server and etcd have a core of their own, so that their CPU decides; with
-BATON_BENCH_SHARED=1 all programs share all cores. BATON_BENCH_QPS holds each program to so many requests a second
-instead, where it has CPU to spare; the load generator of the bare rounds counts as two programs then: one makes the
-groups, one makes and binds the pods.
+Client limits are disabled for all, and API server and etcd have their own core, so their CPU time decides; with
+BATON_BENCH_SHARED=1 all programs share all cores. With BATON_BENCH_QPS each program is limited to that many requests
+per second, where CPU time is not the limit; the load generator of the bare rounds then counts as two programs: one
+creates the groups, one creates and binds the pods.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ def run() -> None:
     limits = f"{QPS:.0f} requests/s per program" if QPS else "no client limits"
     print(
         f"{JOBS} one-GPU Jobs on {NODES} nodes x 8, {limits}, {cores};"
-        " CPU per pod: of our programs, of API server and etcd, of everything"
+        " CPU per pod: our programs, API server and etcd, total"
     )
     ratios = []
     for number, (before, jobs, after) in enumerate(zip(alone, ours, alone[1:], strict=False), 1):
@@ -92,7 +92,7 @@ def run() -> None:
 
 
 def bare(bed: Bed, namespace: str) -> Result:
-    """PodGroup, pod and binding by the load generator, everything side by side."""
+    """PodGroup, pod and binding by the load generator, all concurrently."""
     new_namespace(bed, namespace)
     nodes = sorted(bed.ready_nodes())
     jobs = [made_job(namespace, f"j{number}") for number in range(JOBS)]
@@ -115,7 +115,7 @@ def bare(bed: Bed, namespace: str) -> Result:
 
 
 def through_controllers(bed: Bed, namespace: str) -> Result:
-    """The same as Jobs."""
+    """The same pods as Jobs."""
     new_namespace(bed, namespace)
     programs = [baton(bed, f"--qps={QPS}", f"--burst={BURST}"), controller_program(bed)]
     for program in programs:
@@ -142,10 +142,10 @@ def through_controllers(bed: Bed, namespace: str) -> Result:
 
 
 def clear(bed: Bed, namespace: str) -> None:
-    """Remove everything of a round, a bounded number at a time: the API server takes minutes for thousands at once.
+    """Remove everything of a round, a limited number at a time: the API server takes minutes for thousands at once.
 
-    The next round begins when the last pod is gone and KWOK has nothing more to say about it: it ends pods in its own
-    time, at the expense of all others.
+    The next round begins when the last pod is gone and KWOK has finished with it: KWOK ends pods at its own pace, which
+    slows everything down.
     """
     kinds: tuple[Resource[Any], ...] = (volcano.JOBS, volcano.POD_GROUPS, core.PODS)
 
@@ -173,7 +173,7 @@ def clear(bed: Bed, namespace: str) -> None:
 
 
 def controller_program(bed: Bed) -> Component:
-    """Our controllers, without limits on requests and without an election."""
+    """Our controllers, without request limits and without leader election."""
     address = f"{bed.record.loopback_address}:18081"
     limits = [f"--qps={QPS}", f"--burst={BURST}", "--workers=64"]
     words = [BATON, "controller", "--no-leader-elect", *limits, f"--listen={address}"]
@@ -204,14 +204,14 @@ def job_body(name: str) -> dict[str, Any]:
 
 
 def made_job(namespace: str, name: str) -> volcano.Job:
-    """A job as the API server would have it."""
+    """A job as the API server would return it."""
     body = job_body(name)
     body["metadata"] |= {"namespace": namespace, "uid": str(uuid.uuid4())}
     return msgspec.convert(body, volcano.Job)
 
 
 def first_create(bed: Bed, namespace: str, plural: str, offset: int) -> float:
-    """When the first object of a kind was asked for."""
+    """When the first object of a kind was requested."""
     mark = f'"resource":"{plural}","namespace":"{namespace}"'.encode()
     with bed.plane.audit_log.open("rb") as log:
         log.seek(offset)
@@ -221,7 +221,7 @@ def first_create(bed: Bed, namespace: str, plural: str, offset: int) -> float:
 
 
 def requests(bed: Bed, offset: int, until_s: float, number: int) -> str:
-    """Which requests there were, per job: what the ratio is made of."""
+    """The requests per job, by kind, which explain the ratio."""
     counts: collections.Counter[str] = collections.Counter()
     with bed.plane.audit_log.open("rb") as log:
         log.seek(offset)

@@ -1,4 +1,4 @@
-"""From the kill -9 of a holder to the next LOCK_OK, against an ordinary hand-over in the same run."""
+"""From `kill -9` of a holder to the next LOCK_OK, against an ordinary hand-over in the same run."""
 
 import os
 import signal
@@ -63,4 +63,4 @@ def run() -> None:
     print(f"release to grant     median {base:7.2f} ms   worst {max(released):7.2f} ms")
     median = statistics.median(died)
     print(f"kill -9 to grant     median {median:7.2f} ms   worst {max(died):7.2f} ms   {median / base:.1f}x")
-    print(f"aim: at most {_AIM_MS:.0f} ms from the kill to the grant")
+    print(f"target: at most {_AIM_MS:.0f} ms from the kill to the grant")

@@ -16,7 +16,7 @@ _CROWD = 100
 
 
 def _ping_pong() -> list[float]:
-    """A frame to another process and one back, both ends blocking."""
+    """A frame to another process and back; both ends block."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     child = os.fork()
     if child == 0:
@@ -37,7 +37,7 @@ def _ping_pong() -> list[float]:
 
 
 def _hand_over(sockets: Path, count: int) -> list[float]:
-    """One of `count` clients holds, all others wait; it lets go, and whoever is next is timed."""
+    """One of `count` clients holds the lock and the others wait; when it releases, the next grant is timed."""
     clients = [Client(sockets) for _ in range(count)]
     by_fd = {client.socket.fileno(): client for client in clients}
     waiting = select.epoll()
@@ -52,7 +52,7 @@ def _hand_over(sockets: Path, count: int) -> list[float]:
             client = by_fd[fd]
             if client.read() == Kind.LOCK_OK:
                 times.append(time.perf_counter() - start)
-                # It asks again only after the next one was served, so that only the hand-over is timed.
+                # It requests the lock again only after the next client was served, so only the hand-over is timed.
                 start = time.perf_counter()
                 client.socket.sendall(RELEASE + ASK)
     for client in clients:

@@ -1,4 +1,4 @@
-"""GPU time that clients receive from a running daemon, against what limits and weights asked for."""
+"""GPU time that clients receive from a running daemon, against the limits and weights they requested."""
 
 import select
 import time
@@ -19,7 +19,7 @@ _CASES: list[tuple[str, list[dict[str, object]], list[float]]] = [
 
 
 def _shares(sockets: Path, gpu: bytes, wishes: list[dict[str, object]]) -> list[float]:
-    """Busy clients for a while; what each held, a shared instant counted in equal parts."""
+    """Busy clients for a while; how long each one held the lock, with shared time counted in equal parts."""
     clients = [Client(sockets, gpu) for _ in wishes]
     for client, wish in zip(clients, wishes, strict=True):
         client.identify(name="busy", **wish)
@@ -60,4 +60,6 @@ def run() -> None:
                 shown = " / ".join(f"{share:.1f}" for share in got)
                 wanted = " / ".join(f"{share:.1f}" for share in asked)
                 ratio = " / ".join(f"{a / b:.3f}" for a, b in zip(got, asked, strict=True))
-                print(f"{mode:10} {name:15} asked {wanted:20} got {shown:20} ratio {ratio:22} off by {off:.1f} points")
+                print(
+                    f"{mode:10} {name:15} requested {wanted:20} got {shown:20} ratio {ratio:22} off by {off:.1f} points"
+                )

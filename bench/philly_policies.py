@@ -1,9 +1,9 @@
 """Philly jobs on 450 GPUs: six policies against the shortest-job-first oracle.
 
-BATON_TRACES names the directory with the public traces; it must hold `philly/philly.csv.gz`. BATON_BENCH_THIN=8 takes
-every eighth job and an eighth of the cards for a quick look. The trace has no priorities: `priority` sees classes drawn
-by the job's name (one job in ten high, three normal, the rest low). Decisions are five minutes apart; a stopped job
-pays a minute to go on.
+BATON_TRACES names the directory with the public traces; it must contain `philly/philly.csv.gz`. BATON_BENCH_THIN=8 uses
+every eighth job and an eighth of the cards for a quick check. The trace has no priorities, so `priority` uses classes
+derived from the job's name (one job in ten high, three normal, the rest low). Decisions are five minutes apart; a
+stopped job needs one minute to restart.
 """
 
 import os
@@ -32,7 +32,7 @@ _SETTINGS = Settings(cycle_s=300.0, restart_s=60.0, visible_per_shape=2)
 
 
 def with_priority(job: TraceJob) -> TraceJob:
-    """The job with a class that depends on nothing but its name."""
+    """The job with a class that depends only on its name."""
     drawn = zlib.crc32(job.name.encode()) % 10
     return msgspec.structs.replace(job, priority=2 if drawn == 0 else 1 if drawn <= 3 else 0)
 
@@ -61,7 +61,7 @@ _COLUMNS = (
 
 
 def table(summaries: list[Summary]) -> list[str]:
-    """One line per policy, each mean beside the oracle's."""
+    """One line per policy, each mean relative to the oracle's."""
     oracle = next(summary for summary in summaries if summary.policy == _ORACLE)
     rows = [
         (
@@ -86,7 +86,7 @@ def table(summaries: list[Summary]) -> list[str]:
 def run() -> None:
     path = Path(os.environ.get("BATON_TRACES", "")) / "philly" / "philly.csv.gz"
     if "BATON_TRACES" not in os.environ or not path.is_file():
-        print(f"skipped: {path} is not there; set BATON_TRACES to the directory of the public traces")
+        print(f"skipped: {path} does not exist; set BATON_TRACES to the directory with the public traces")
         return
     thin = int(os.environ.get("BATON_BENCH_THIN", "1"))
     jobs, gpus = tuple(with_priority(job) for job in read_jobs(path).jobs[::thin]), _GPUS // thin
@@ -96,8 +96,6 @@ def run() -> None:
     print("\n".join(table(summaries)))
     by_name = {summary.policy: summary for summary in summaries}
     best = min(by_name["sjf-predicted"].jct_s.mean, by_name["las"].jct_s.mean) / by_name[_ORACLE].jct_s.mean
-    print(
-        f"better of predicted shortest-first and least attained service: {best:.2f}x of the oracle (limit {_WITHIN}x)"
-    )
+    print(f"better of predicted shortest-first and least attained service: {best:.2f}x the oracle (limit {_WITHIN}x)")
     if best > _WITHIN or any(summary.unfinished for summary in summaries):
-        sys.exit("philly_policies: too far from the oracle, or a job never finished")
+        sys.exit("philly_policies: too far from the oracle, or a job did not finish")

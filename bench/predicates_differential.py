@@ -1,6 +1,6 @@
-"""kube-scheduler and the engine's predicates on random pods: whoever takes a node that the other refuses is listed.
+"""kube-scheduler and the engine's predicates on random pods: lists nodes that only one of them accepts.
 
-BATON_BENCH_WORLDS sets how many random clusters are tried (60, with 40 pods each), BATON_BENCH_SEED the first seed.
+BATON_BENCH_WORLDS sets the number of random clusters (default 60, with 40 pods each), BATON_BENCH_SEED the first seed.
 """
 
 import os
@@ -25,6 +25,8 @@ def run() -> None:
         print(difference)
     took_s = time.monotonic() - began
     print(f"{bound + unschedulable} pods in {worlds} clusters, {took_s:.0f} s")
-    print(f"kube-scheduler bound {bound} and called {unschedulable} unschedulable; differences: {len(differences)}")
+    print(
+        f"kube-scheduler bound {bound} and reported {unschedulable} as unschedulable; differences: {len(differences)}"
+    )
     if differences:
         sys.exit("predicates_differential: the engine and kube-scheduler disagree")

@@ -1,7 +1,7 @@
-"""GPU time of real programs under the hook and the daemon against the shares they asked for: weights and limits.
+"""GPU time of real programs under the hook and the daemon, against the shares they requested: weights and limits.
 
-Programs that keep a simulated GPU busy all the time and do not fit into it together. What each received of the card's
-time is compared with what its weight, or its limit in percent, asks for.
+The programs keep a simulated GPU busy all the time and do not fit on it together. Each program's share of the card's
+time is compared with its weight, or with its limit in percent.
 """
 
 import os
@@ -20,7 +20,7 @@ from baton.lock.paths import Paths
 _SCALE = 60.0
 _WARM_UP_S = 3.0
 _MEASURED_S = float(os.environ.get("BATON_BENCH_SECONDS", "60"))
-"""Turns last one to two seconds here; shares are kept over many of them."""
+"""Turns take one to two seconds here; shares are enforced over many turns."""
 _GIB = 1 << 30
 
 CASES: tuple[tuple[str, tuple[Wishes, ...], tuple[float, ...]], ...] = (
@@ -37,7 +37,7 @@ def _received(control: ControlClient) -> dict[str, float]:
 
 
 def _measure(wishes: tuple[Wishes, ...]) -> list[float]:
-    """Percent of the elapsed time that each program received."""
+    """Percentage of the elapsed time that each program received."""
     with tempfile.TemporaryDirectory(prefix="baton-") as name:
         folder = Path(name)
         simulated.start([profiles.find("p100-16")], folder / "machine", _SCALE)
@@ -79,4 +79,4 @@ def run() -> None:
         worst = max(worst, *(abs(error) for error in errors))
         cells = "  ".join(f"{got:5.1f} of {ask:4.1f}" for got, ask in zip(received, asked, strict=True))
         print(f"{title:22} {cells}   off by {max(map(abs, errors)):.1f} points", flush=True)
-    print(f"worst {worst:.1f} points (aim 2.0), each over {_MEASURED_S:.0f} s")
+    print(f"worst {worst:.1f} points (target 2.0), each over {_MEASURED_S:.0f} s")

@@ -1,7 +1,7 @@
-"""Scheduler: 500 gangs of 20 pods on 1,000 KWOK nodes, pods/s against the same objects with no scheduler at all.
+"""Scheduler: 500 gangs of 20 pods on 1,000 KWOK nodes, in pods/s, against the same objects without a scheduler.
 
 The baseline creates the same PodGroups and pods and binds each pod itself. A gang is complete when its last pod is
-bound; that no gang was begun before it could be completed is what the tests show.
+bound; the tests check that no gang starts before it can be completed.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ def run() -> None:
     for name, at_s in span.binds.items():
         times.setdefault(name.rpartition("-")[0], []).append(at_s)
     spread = [max(gang) - min(gang) for gang in times.values()]
-    print(f"{GANGS} gangs of {SIZE} on {NODES} nodes; CPU per pod: of the scheduler, of API server and etcd, of all")
+    print(f"{GANGS} gangs of {SIZE} on {NODES} nodes; CPU per pod: scheduler, API server and etcd, total")
     print(f"no scheduler {limit.rate:6.0f} pods/s            {limit.cost}")
     print(f"Baton        {ours.rate:6.0f} pods/s  {ours.rate / limit.rate:.2f}x     {ours.cost}")
-    print(f"by CPU {limit.cost.total / ours.cost.total:.2f}x of the limit")
+    print(f"by CPU {limit.cost.total / ours.cost.total:.2f}x the limit")
     print(f"first to last bind of a gang: median {statistics.median(spread):.2f} s, longest {max(spread):.2f} s")
     print(f"memory      {ours.rss_mib:6.0f} MiB")
 
 
 def _measured(bed: Bed, namespace: str, program: Component | None) -> tuple[load.Result, load.Span]:
-    """With a scheduler, or bound by the load generator itself."""
+    """One run with a scheduler, or with binding by the load generator."""
     load.new_namespace(bed, namespace)
     nodes = sorted(bed.ready_nodes()) if program is None else None
     programs = [program] if program is not None else []

@@ -1,7 +1,8 @@
 """Scheduler: restart with 1,000 nodes and 20,000 pods: time to the first bind and memory, against a bare list.
 
-The pods are made and bound without a scheduler; one more waits. Measured is the time from the start of the process to
-the waiting pod's bind in the audit log. The baseline is the time a client needs to list the pods once, decoded.
+The pods are created and bound without a scheduler, and one more pod waits. The benchmark measures the time from the
+start of the process to the waiting pod's bind in the audit log. The baseline is the time in which a client lists and
+decodes the pods once.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Scheduler: pods/s from the first create to the last bind on KWOK nodes: bare limit, Baton, kube-scheduler, Volcano.
 
-One bed, one contender after the other, the same load generator; the bare limit is the generator binding each pod itself
-right after creating it. Client limits are lifted on all sides. A contender that has not bound everything when its time
-is over is measured by what it has bound.
+One bed, one contender after the other, the same load generator; for the bare limit, the generator binds each pod itself
+right after creating it. Client limits are disabled for all. A contender that has not bound all pods when its time is up
+is rated by the pods it has bound.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from testbed.programs import VOLCANO, locate
 PODS = int(os.environ.get("BATON_BENCH_PODS", "5000"))
 NODES = int(os.environ.get("BATON_BENCH_NODES", "1000"))
 BARE_PODS = max(1, PODS // 2)
-"""The bare limit is taken before and after the others, with half the pods each time."""
+"""The bare limit is measured before and after the others, with half the pods each time."""
 PATIENCE_S = float(os.environ.get("BATON_BENCH_PATIENCE", "150"))
-"""Seconds after the last create until a contender is cut off."""
+"""Seconds after the last create until a contender is stopped."""
 
 
 def run() -> None:
@@ -34,18 +34,18 @@ def run() -> None:
         try:
             volcano = volcano_scheduler(bed)
         except MissingError as error:
-            print(f"without Volcano: {error}")
+            print(f"skipping Volcano: {error}")
             return
         results["Volcano 1.14.1"] = contender(bed, "volcano", "volcano", volcano, group="all")
     report(before, after, results)
 
 
 def report(before: load.Result, after: load.Result, results: dict[str, load.Result]) -> None:
-    """The table as far as it is known."""
+    """Print the table of the results so far."""
     limit = (before.rate + after.rate) / 2
     total = (before.cost.total + after.cost.total) / 2
-    print(f"{NODES} nodes, {PODS} pods; CPU per pod: of the scheduler, of API server and etcd, of everything")
-    print(f"{'who':24} {'pods/s':>7} {'of the limit':>13}   {'own':>6} {'control':>8} {'all':>7}       memory")
+    print(f"{NODES} nodes, {PODS} pods; CPU per pod: scheduler, API server and etcd, total")
+    print(f"{'scheduler':24} {'pods/s':>7} {'of the limit':>13}   {'own':>6} {'control':>8} {'total':>7}       memory")
     for name, result in {"no scheduler, before": before, "no scheduler, after": after, **results}.items():
         note = f"  cut off at {result.pods} pods" if result.cut_off else ""
         share = f"{result.rate / limit:12.2f}x"
@@ -92,13 +92,13 @@ def contender(bed: Bed, namespace: str, name: str, program: Component, *, group:
 
 
 def shown(name: str, result: load.Result) -> load.Result:
-    """Said at once: the whole takes minutes."""
+    """Prints a result at once, because the whole benchmark takes minutes."""
     print(f"  {name}: {result.pods} pods in {result.seconds:.1f} s", flush=True)
     return result
 
 
 def volcano_scheduler(bed: Bed) -> Component:
-    """Volcano's scheduler with its default configuration and without limits on its requests."""
+    """Volcano's scheduler with its default configuration and without request limits."""
     programs = locate(VOLCANO)
     for folder in ("volcano/bases", "jobflow/bases"):
         bed.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(programs / "crd" / folder))

@@ -1,7 +1,7 @@
-"""Scheduler: how soon an 80-GPU gang on a full cluster of 500 x 8 knows why it waits, against a read of its PodGroup.
+"""Scheduler: how soon an 80-GPU gang on a full cluster of 500 x 8 learns why it waits, against a read of its PodGroup.
 
-Measured from the audit log: from the last pod's creation to the PodGroup's Unschedulable condition; and the answer to
-`/why` for one of its pods, beside a plain read of the PodGroup from the API server.
+Measured from the audit log: from the last pod's creation to the PodGroup's Unschedulable condition. Also measured: the
+answer to `/why` for one of its pods, against a plain read of the PodGroup from the API server.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ def run() -> None:
                 conditions = bed.api.get(path).get("status", {}).get("conditions", [])
                 return any(f"Of {NODES} nodes" in item.get("message", "") for item in conditions)
 
-            bed.wait_for(told, "the gang to be told why it waits", 60, poll_s=0.02)
+            bed.wait_for(told, "the gang's Unschedulable condition", 60, poll_s=0.02)
             took_s = time.time() - created
             address = f"http://{bed.record.loopback_address}:13251/why/{namespace}/m0"
             asked = min(_timed(lambda: urllib.request.urlopen(address, timeout=30).read()) for _ in range(5))
@@ -59,7 +59,7 @@ def run() -> None:
             verdict = json.loads(urllib.request.urlopen(address, timeout=30).read())
         finally:
             program.kill()
-    print(f"{GANG} x {CARDS} GPUs wanted on {NODES} full nodes")
+    print(f"{GANG} x {CARDS} GPUs requested on {NODES} full nodes")
     print(f"last pod created to verdict on the PodGroup: {took_s:.2f} s  (budget 1 s)")
     print(f"/why: {1e3 * asked:.1f} ms, {asked / read:.1f}x a read of the PodGroup ({1e3 * read:.1f} ms)")
     print(verdict["paragraph"])

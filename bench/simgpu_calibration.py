@@ -1,11 +1,11 @@
 """The simulated P100 against the nvshare thesis: serial, unscheduled, and with a time-quantum lock at TQ 5 to 1000.
 
-Two identical jobs share one card. A job trains on the GPU and then on the CPU; its name says how big its working set
-is and which part of its time is GPU time. The GPU part is a row of training steps, each a kernel that touches the whole
-working set. The lock is the thesis's: first come first served, held for a quantum while there is GPU work, given up
-after a synchronisation, and given up early after five idle seconds.
+Two identical jobs share one card. A job trains on the GPU and then on the CPU; its name gives the size of its working
+set and the fraction of its time that is GPU time. The GPU part is a sequence of training steps, each a kernel that
+touches the whole working set. The lock works as in the thesis: first come first served, held for a quantum while there
+is GPU work, released after a synchronisation, and released early after five idle seconds.
 
-The four jobs run side by side on four cards of one machine, in scaled time.
+The four jobs run concurrently on four cards of one machine, in scaled time.
 """
 
 import contextlib
@@ -28,21 +28,21 @@ _LIBRARY = Path(__file__).parent.parent / "src/baton/_native/simgpu/libcuda.so.1
 _SCALE = float(os.environ.get("BATON_BENCH_SCALE", "500"))
 
 STEP_S = 0.31
-"""One training step at full speed. Fitted to the unscheduled runs: there every step pays a full exchange."""
+"""One training step at full speed. Fitted to the unscheduled runs, where every step pays a full exchange."""
 DEMAND = 0.85
-"""Part of the card that a step keeps busy. From small_*, where two jobs that fit slow each other 1.7 times."""
+"""Fraction of the card that a step keeps busy. From small_*, where two jobs that fit slow each other down 1.7 times."""
 PAGING_BYTES_PER_S = 12e9
-"""Migration over PCIe 3 x16. From big_* with the lock: an exchange of two 15.3 GB sets costs about 2.5 s."""
+"""Migration over PCIe 3 x16. From big_* with the lock: an exchange of two 15.3 GB sets takes about 2.5 s."""
 AHEAD = 6
 """Steps that a job keeps in flight, so that a late wake-up on a busy machine does not leave the card idle."""
 IDLE_S = 5.0
-"""The thesis's early release: a client without GPU work for this long gives the lock back."""
+"""The thesis's early release: a client without GPU work for this long releases the lock."""
 QUANTA_S = (1000, 100, 60, 30, 20, 10, 5)
 
 
 @dataclass(frozen=True)
 class Job:
-    """One of the thesis's jobs: solo time and the published times of two copies, in seconds."""
+    """One of the thesis's jobs: time alone and the published times of two copies, in seconds."""
 
     name: str
     working_set_bytes: int
@@ -69,7 +69,7 @@ JOBS = (
 
 
 class LockServer(threading.Thread):
-    """Grants one card's lock in the order of requests. Ends when all its clients have gone."""
+    """Grants one card's lock in the order of requests. Ends when all its clients have left."""
 
     def __init__(self, clients: int) -> None:
         super().__init__(daemon=True)
@@ -97,7 +97,7 @@ class LockServer(threading.Thread):
 
 
 class Lock:
-    """A job's side of the lock: it holds it for a quantum, or until it has been idle for a while."""
+    """A job's side of the lock, which it holds for a quantum, or until it has been idle for a while."""
 
     def __init__(self, server: socket.socket, quantum_s: float) -> None:
         self._server = server
@@ -118,11 +118,11 @@ class Lock:
             self._server.send(b"d")
 
     def expired(self) -> bool:
-        """Is the quantum over by the time the steps in flight are done?"""
+        """Whether the quantum will be over when the steps in flight are done."""
         return time.monotonic() + AHEAD * STEP_S / _SCALE >= self._until
 
     def idle(self, seconds: float) -> None:
-        """Spend time without GPU work: the lock goes back when the quantum or the patience ends, whichever is first."""
+        """Spend time without GPU work: the lock is released when the quantum or the patience ends."""
         end = time.monotonic() + seconds
         if self.held:
             time.sleep(max(0.0, min(seconds, IDLE_S / _SCALE, self._until - time.monotonic())))
@@ -131,7 +131,7 @@ class Lock:
 
 
 class Span:
-    """From the first beginning to the last end among several processes."""
+    """The time from the first start to the last end among several processes."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("fork")
@@ -152,7 +152,7 @@ class Span:
 
 
 class Driver:
-    """The driver API through ctypes: a job needs ten calls of it."""
+    """The driver API through ctypes; a job needs only ten calls."""
 
     def __init__(self, device: int, working_set_bytes: int) -> None:
         self._cuda = ctypes.CDLL(str(_LIBRARY))
@@ -175,10 +175,10 @@ class Driver:
     def _call(self, name: str, *arguments: object) -> None:
         result = getattr(self._cuda, name)(*arguments)
         if result != 0:
-            raise RuntimeError(f"{name} answered {result}")
+            raise RuntimeError(f"{name} returned {result}")
 
     def step(self, number: int) -> None:
-        """Launch one step, when few enough are in flight."""
+        """Launch one step, once few enough are in flight."""
         event = self._events[number % AHEAD]
         self._call("cuEventSynchronize", event)
         self._call("cuLaunchKernel", self._function, self._blocks, 1, 1, 1024, 1, 1, 0, None, self._arguments, None)
@@ -208,7 +208,7 @@ def _work(job: Job, device: int, lock: Lock | None, start: Barrier, span: "Span"
 
 
 def _together(copies: int, quantum_s: float | None) -> dict[str, float]:
-    """Modelled seconds until `copies` of each job are done, all jobs at once, each on its own card."""
+    """Modelled seconds until `copies` of each job are done, with all jobs at once, each on its own card."""
     context = multiprocessing.get_context("fork")
     start = context.Barrier(copies * len(JOBS) + 1)
     spans = {job.name: Span() for job in JOBS}
@@ -229,13 +229,13 @@ def _together(copies: int, quantum_s: float | None) -> dict[str, float]:
     for worker in workers:
         worker.join()
         if worker.exitcode != 0:
-            raise SystemExit("a job of the calibration failed")
+            raise SystemExit("a calibration job failed")
     return {name: span.modelled_s for name, span in spans.items()}
 
 
 @contextlib.contextmanager
 def _machine() -> Iterator[None]:
-    """A machine of four P100 for the calibration alone."""
+    """A machine with four P100 cards, used only for the calibration."""
     with tempfile.TemporaryDirectory() as directory:
         os.environ["BATON_SIMGPU_DIR"] = directory
         library = ctypes.CDLL(str(_LIBRARY))
@@ -250,7 +250,7 @@ def _machine() -> Iterator[None]:
 
 
 def rows() -> Iterator[tuple[str, dict[str, float], dict[str, float]]]:
-    """Every row of the table: what ran, the modelled seconds, the published seconds."""
+    """The rows of the table: the case, the modelled seconds, the published seconds."""
     with _machine():
         solo = _together(1, None)
         yield "serial", {n: 2 * s for n, s in solo.items()}, {job.name: 2 * job.solo_s for job in JOBS}
@@ -273,4 +273,4 @@ def run() -> None:
             cells.append(f"{modelled[job.name]:.0f} / {published[job.name]:.0f} ({ratio - 1:+.1%})")
         print(f"| {name} | " + " | ".join(cells) + " |")
         sys.stdout.flush()
-    print(f"\nworst deviation {worst:.1%} (aim: 15 %), time scale {_SCALE:g}, took {time.monotonic() - began:.0f} s")
+    print(f"\nworst deviation {worst:.1%} (target: 15 %), time scale {_SCALE:g}, took {time.monotonic() - began:.0f} s")

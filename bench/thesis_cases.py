@@ -1,12 +1,12 @@
 """The published two-job cases with Baton, against running them serially and against no scheduler.
 
-The jobs are those of the calibration (`simgpu_calibration`): small ones fit into the card together, big ones do not;
-50 and 90 say which part of their time is GPU time. Here they are programs of their own under the real hook and the real
-daemon, which knows nothing of them and measures what a switch costs. Hook and daemon run with their defaults.
+The jobs are those of the calibration (`simgpu_calibration`): small ones fit on the card together, big ones do not; 50
+and 90 give the percentage of their time that is GPU time. Here they are separate programs under the real hook and the
+real daemon, which has no knowledge of them and measures the cost of a switch. Hook and daemon use their defaults.
 
-Simulated time runs fast, and Baton's own times (100 ms of outstanding work, 50 ms of idleness) do not: at the scale of
-60 they are 6 and 3 modelled seconds, which counts against Baton; a phase of a job lasts 69 or more. Big jobs without a
-scheduler take hours, so they alone run faster.
+Simulated time is accelerated, but Baton's own times (100 ms of outstanding work, 50 ms of idle time) are not: at the
+scale of 60 they are 6 and 3 modelled seconds, which counts against Baton; a phase of a job takes 69 or more. Big jobs
+without a scheduler take hours, so only they run faster.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _OVER_UNMANAGED = {"small_50": 0.98, "small_90": 0.98}
 
 
 def jobs(cases: Sequence[simgpu_calibration.Job], copies: int) -> list[Job]:
-    """Each case on a card of its own."""
+    """Each case on its own card."""
     blocks = int(DEMAND * 56 * 2048 / 1024)
     return [
         Job(
@@ -48,7 +48,7 @@ def jobs(cases: Sequence[simgpu_calibration.Job], copies: int) -> list[Job]:
 def makespans(
     way: Way, copies: int, *, cases: Sequence[simgpu_calibration.Job] = JOBS, scale: float = _SCALE
 ) -> dict[str, float]:
-    """Modelled seconds from the first job at work to the last one done, by case."""
+    """Modelled seconds from the start of the first job to the end of the last one, by case."""
 
     async def measure(folder: Path) -> Scenario:
         async with Scenario(way, jobs(cases, copies), folder, profile="p100-16", time_scale=scale) as scenario:
@@ -69,7 +69,7 @@ def _row(title: str, cells: Sequence[str]) -> None:
 
 
 def _ratios(title: str, of: dict[str, float], to: dict[str, float], aims: dict[str, float]) -> None:
-    cells = [f"{to[name] / of[name]:.2f}x" + (f" (aim {aims[name]:.2f}x)" if name in aims else "") for name in of]
+    cells = [f"{to[name] / of[name]:.2f}x" + (f" (target {aims[name]:.2f}x)" if name in aims else "") for name in of]
     _row(title, cells)
 
 

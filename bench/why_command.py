@@ -1,7 +1,7 @@
 """`baton why` for a pod of a gang on a full cluster of 500 x 8 GPUs, against `kubectl describe` of the same pod.
 
-Whole commands, from start to end, the least of several: asked of the running scheduler, and built from the API server
-as it is where no scheduler answers.
+Complete commands, from start to end, minimum of several runs: once answered by the running scheduler, and once built
+from the API server as happens when no scheduler answers.
 """
 
 import asyncio
@@ -40,13 +40,13 @@ def run() -> None:
         finally:
             program.kill()
     print(f"kubectl describe pod        {described_s:6.2f} s")
-    print(f"baton why, scheduler asked  {asked_s:6.2f} s  {asked_s / described_s:.1f}x  (budget 1 s)")
-    print(f"baton why, built here       {built_s:6.2f} s  {built_s / described_s:.1f}x")
+    print(f"baton why, from scheduler   {asked_s:6.2f} s  {asked_s / described_s:.1f}x  (budget 1 s)")
+    print(f"baton why, from API server  {built_s:6.2f} s  {built_s / described_s:.1f}x")
     print(text)
 
 
 def _least(command: tuple[str, ...]) -> tuple[float, str]:
-    """The least time of several runs, and what the command said."""
+    """The minimum time of several runs, and the command's output."""
     best, said = float("inf"), ""
     for _ in range(_ROUNDS):
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-/* A driver whose calls do nothing: what a launch costs on it is the call itself, and with the hook, the hook. */
+/* A driver whose calls do nothing: a launch on it costs only the call itself, and with the hook, the hook. */
 #include <stddef.h>
 #include <string.h>
 

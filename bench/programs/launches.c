@@ -1,5 +1,5 @@
-/* Launches an empty kernel many times and prints the nanoseconds per launch of every batch. The queue is emptied
- * between batches, outside the measured time, so that what is measured is the call and not a full queue. */
+/* Launches an empty kernel many times and prints the nanoseconds per launch of every batch. The queue is drained
+ * between batches, outside the measured time, so that the call is measured and not a full queue. */
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>
