@@ -1,5 +1,5 @@
 /* One counter per process, in a page that the daemon shares between all processes of a run or pod
- * (src/baton/lock/allowances.py).
+ * (src/baton/lock/daemon/allowances.py).
  *
  * A process that wants memory adds to its own counter and then checks the sum, so of two processes that together exceed
  * the limit at least one sees both requests. Both may see them and back off; they retry after delays of different
