@@ -6,9 +6,11 @@ UV_VERSION := 0.13.7
 UV := UV_LINK_MODE=hardlink $(BIN)/uv
 TESTS ?= tests
 PYTEST_FLAGS ?=
+# One worker per core; tests that share a bed run on one worker. PYTEST_FLAGS=-n0 runs them one by one, for a debugger.
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup --durations 10
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench docs clean native lock format manifests
+.PHONY: help setup demo check quick test lint bench docs clean native lock format manifests
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,9 +21,15 @@ setup: $(VENV)/.ready native ## Virtual environment, locked packages, native lib
 demo: $(VENV)/.ready native ## The product's main job on simulated GPUs
 	@$(BIN)/baton demo
 
-test: setup ## All tests; those on a real Kubernetes are skipped, with one line, where it cannot be had
-	@$(BIN)/python -m testbed build
-	$(BIN)/python -m pytest $(PYTEST_FLAGS) $(TESTS)
+check: $(VENV)/.ready ## The inner loop: lint, types, and the tests without processes or clusters, in under two minutes
+	@$(MAKE) --no-print-directory -j2 --output-sync=target lint quick
+
+quick: $(VENV)/.ready
+	BATON_TEST_EFFORT=0.1 $(PYTEST) -q -m "not process and not cluster" $(PYTEST_FLAGS) $(TESTS)
+
+test: $(VENV)/.ready ## All tests, or those of TESTS=…; those on a real Kubernetes are skipped, with one line, where it cannot be had
+	@$(BIN)/python -m tests.prepare $(PYTEST_FLAGS) $(TESTS)
+	$(PYTEST) $(PYTEST_FLAGS) $(TESTS)
 
 lint: $(VENV)/.ready ## Format, lint, types, import contracts
 	$(BIN)/ruff format --check .

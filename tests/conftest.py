@@ -1,13 +1,19 @@
-"""Beds for every test: shared ones for the session, private ones on demand, and what happens where none can be had.
+"""Beds for every test, the markers that say what a test needs, and how tests share two cores.
 
 A test that needs a real Kubernetes carries the marker `cluster`. Where the programs or the rights for it are missing
 it is skipped, all such tests with the same reason so that pytest folds them into one line; with `CI=true` they fail.
+
+A test that starts processes or loads the compiled libraries carries the marker `process`. `make check` leaves out both
+kinds. An audit hook keeps the markers true: an unmarked test that starts a process fails.
+
+Under pytest-xdist, tests that share a bed run on one worker, so that no bed is started twice.
 """
 
 import asyncio
 import functools
 import os
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,11 +23,23 @@ from testbed.errors import MissingError, lack_is_failure
 from testbed.images import BUSYBOX, WORKLOAD
 from testbed.packages import require_node_packages
 from testbed.programs import default_sets, locate
+from tests.effort import scaled
 
 NODE_FIXTURES = frozenset({"kubelet_bed", "needs_kubelets"})
+PROCESS_FOLDERS = ("tests/hook/", "tests/simgpu/")
+"""Every test below these compiles programs or runs them."""
+_STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"})
+_NOT_BEDS = frozenset({"needs_kubelets", "no_stray_loop"})
+"""Fixtures of the session that are cheap to have in every worker."""
 
 # How fast an example runs says something about the machine only. Hypothesis' own profile for CI stays what it is.
-settings.register_profile("unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "unhurried",
+    settings(),
+    deadline=None,
+    max_examples=scaled(settings().max_examples),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("unhurried")
 
 
@@ -46,6 +64,75 @@ def lack_of_nodes() -> str | None:
     except MissingError as error:
         return f"tests on real kubelets: {error}"
     return None
+
+
+class _Running:
+    """The test that runs now, for the audit hook, which cannot be removed again."""
+
+    nodeid = ""
+    unmarked = False
+
+
+def _audit(event: str, arguments: tuple[object, ...]) -> None:
+    if not _Running.unmarked:
+        return
+    native = event == "ctypes.dlopen" and "/_native/" in str(arguments[0])
+    if native or event in _STARTS:
+        what = "loads a compiled library" if native else "starts a process"
+        raise AssertionError(f"{_Running.nodeid} {what} ({arguments[0]}); mark it with pytest.mark.process")
+
+
+sys.addaudithook(_audit)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the folders of processes; order and group tests by the beds that they share."""
+    for item in items:
+        if item.nodeid.startswith(PROCESS_FOLDERS):
+            item.add_marker("process")
+    grouped = _by_bed([item for item in items if item.get_closest_marker("cluster") is not None])
+    for number, group in enumerate(grouped):
+        for item in group:
+            item.add_marker(pytest.mark.xdist_group(f"bed-{number}"))
+    if config.getoption("numprocesses", None):
+        # The largest groups first: what is left at the end then fills both workers.
+        first = [item for group in sorted(grouped, key=len, reverse=True) for item in group]
+        known = set(first)
+        items[:] = first + [item for item in items if item not in known]
+
+
+def _by_bed(items: Sequence[pytest.Item]) -> list[list[pytest.Item]]:
+    """Tests that have a fixture of a module, package or session in common, directly or by way of others."""
+    parents: dict[object, object] = {}
+
+    def root(thing: object) -> object:
+        while parents.setdefault(thing, thing) != thing:
+            thing = parents[thing]
+        return thing
+
+    for item in items:
+        module = item.nodeid.partition("::")[0]
+        definitions = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
+        for name in set(item.fixturenames) & set(definitions) - _NOT_BEDS:  # type: ignore[attr-defined]
+            fixture = definitions[name][-1]
+            if fixture.scope != "function" and fixture.baseid.startswith("tests"):
+                parents[root(module)] = root((name, module if fixture.scope == "module" else fixture.baseid))
+    groups: dict[object, list[pytest.Item]] = {}
+    for item in items:
+        groups.setdefault(root(item.nodeid.partition("::")[0]), []).append(item)
+    return list(groups.values())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Tell the audit hook which test runs, from its first fixture to its last."""
+    marked = item.get_closest_marker("process") or item.get_closest_marker("cluster")
+    _Running.nodeid, _Running.unmarked = item.nodeid, marked is None
+    try:
+        return (yield)
+    finally:
+        _Running.unmarked = False
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -5,7 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from baton.gpu import profiles, simulated
+
+pytestmark = pytest.mark.process
 
 
 def baton(*words: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:

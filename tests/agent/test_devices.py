@@ -81,6 +81,7 @@ def test_the_health_rule_decides(machine: Path) -> None:
     assert kind.unhealthy == {"darwin0"}
 
 
+@pytest.mark.process
 def test_a_command_may_list_units_with_fields_of_its_own(tmp_path: Path) -> None:
     rows = [{"id": "npu/7", "path": "/dev/npu7", "memory-mib": 4096, "numa-node": 1}]
     script = f"print({json.dumps(json.dumps(rows))})"
@@ -98,6 +99,7 @@ def test_a_command_may_list_units_with_fields_of_its_own(tmp_path: Path) -> None
     assert kind.answer(["npu-7__2"]).cdi_devices == ("example.com/npu=npu-7",)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("code", ["print('x')", "print('{}')", "raise SystemExit(3)"])
 def test_a_command_that_fails_takes_no_unit_away_but_marks_them(tmp_path: Path, code: str) -> None:
     script = tmp_path / "list.py"
@@ -120,6 +122,7 @@ def listing(tmp_path: Path, rows: list[dict[str, str]], more: str = "") -> FileK
     return load_kind(path)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("rows", "more", "sentence"),
     [
@@ -140,6 +143,7 @@ def test_devices_that_cannot_be_told_apart_or_told_of_are_said(
     assert not kind.offer().pool.cards
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("text", ["\u00b2", "9" * 5000, "-1", "x"])
 def test_a_number_that_is_none_is_unknown(tmp_path: Path, text: str) -> None:
     kind = listing(tmp_path, [{"id": "a", "numa-node": text, "memory-mib": text}])

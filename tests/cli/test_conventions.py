@@ -12,6 +12,8 @@ import yaml
 
 from baton.cli.main import COMMANDS
 
+pytestmark = pytest.mark.process
+
 
 def baton(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(

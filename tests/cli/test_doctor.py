@@ -96,6 +96,7 @@ def test_a_node_without_kubelet_sockets_is_broken(tmp_path: Path, monkeypatch: p
     assert doctor.check_kubelet().verdict is Verdict.OK
 
 
+@pytest.mark.process
 def test_the_report_is_complete_and_the_exit_code_follows_it(tmp_path: Path) -> None:
     shown = subprocess.run(
         [sys.executable, "-m", "baton.cli.main", "doctor", "-o", "json"],

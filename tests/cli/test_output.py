@@ -11,6 +11,8 @@ import termios
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 GPUS = ",".join(f"{number:08x}" for number in range(8))
 ROW = ["team-vision-production", "resnet-large-2026-11-17-worker-0", "Running", "ip-10-0-12-34.example.internal", GPUS]
 REASON = "one node has too few GPUs, the other one has a taint that the pod does not tolerate"

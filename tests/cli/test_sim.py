@@ -19,6 +19,8 @@ from baton.sim.run.translation import engine_node
 from baton.sim.traces.readers import read_jobs
 from baton.sim.traces.workload import TraceNode
 
+pytestmark = pytest.mark.process
+
 
 def sim(*words: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "baton.cli.main", "sim", *map(str, words)]

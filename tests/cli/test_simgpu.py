@@ -12,6 +12,8 @@ from baton.gpu import simulated
 from tests.gpu import machines
 from tests.gpu.machines import Machine, line
 
+pytestmark = pytest.mark.process
+
 TWO_T4 = ("start", "--profile", "t4")
 
 

@@ -10,6 +10,8 @@ from baton.cli.cluster.requests import Table
 from baton.cli.vcctl.verbs import NOUNS
 from baton.cli.vcctl.view import events_text, job_text
 
+pytestmark = pytest.mark.process
+
 GLOBAL_FLAGS = """\
 Global Flags:
       --log-flush-frequency duration   Maximum number of seconds between log flushes (default 5s)

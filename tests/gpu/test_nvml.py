@@ -18,6 +18,8 @@ from baton.gpu.cards import Card, CardEvent, CardHealth, Sample, Severity
 from tests.gpu import machines
 from tests.gpu.machines import Machine, line, running, tell
 
+pytestmark = pytest.mark.process
+
 PRELUDE = """
 import msgspec, sys
 from baton.gpu.nvml import NvmlSource

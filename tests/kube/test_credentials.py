@@ -14,6 +14,8 @@ from baton.errors import BatonError
 from baton.kube.credentials import Credentials, in_cluster
 from baton.kube.kubeconfig import Access
 
+pytestmark = pytest.mark.process
+
 
 def plugin(folder: Path, body: str) -> Access:
     """An access whose exec plugin is a small shell script; each call is noted in `calls`."""

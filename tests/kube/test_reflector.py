@@ -171,6 +171,7 @@ async def test_a_refusal_that_breaks_off_ends_no_reflector() -> None:
         await asyncio.wait_for(dying.third.wait(), 60)
 
 
+@pytest.mark.process
 async def test_credentials_that_cannot_be_had_for_a_while_end_no_reflector(tmp_path: Path) -> None:
     """The plugin fails when it is asked the second time, after the refusal."""
     (tmp_path / "plugin").write_text(

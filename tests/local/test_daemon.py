@@ -22,6 +22,7 @@ def paths(tmp_path: Path) -> Paths:
     return made
 
 
+@pytest.mark.process
 def test_another_daemon_that_is_not_ready_yet_is_waited_for(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     log, looks = paths.sockets.parent / "lockd.log", 0
     sleep = time.sleep
@@ -62,6 +63,7 @@ def test_a_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pyt
     assert not (tmp_path / "diary").exists()
 
 
+@pytest.mark.process
 def test_a_daemon_that_cannot_start_is_told_with_its_reason(paths: Paths) -> None:
     with pytest.raises(UnavailableError, match=r"did not start: .*--gpu"):
         daemon.spawn(paths.sockets, options=["--gpu", "nonsense=much"])

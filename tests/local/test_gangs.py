@@ -2,7 +2,11 @@
 
 import sys
 
+import pytest
+
 from tests.local.conftest import PATIENCE_S, Machine
+
+pytestmark = pytest.mark.process
 
 BOTH = """
 import ctypes, threading

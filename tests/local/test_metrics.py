@@ -11,6 +11,8 @@ from baton.gpu import simulated
 from baton.local.daemon import OwnDaemon
 from tests.local.conftest import PATIENCE_S, Machine
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def scrape_url(machine: Machine) -> Iterator[str]:

@@ -15,6 +15,8 @@ import pytest
 from baton.local import launch
 from tests.local.conftest import PATIENCE_S, Machine
 
+pytestmark = pytest.mark.process
+
 
 def test_a_program_that_needs_no_gpu_just_runs(machine: Machine) -> None:
     ran = machine.baton("run", "--", "sh", "-c", "echo out; echo err >&2; exit 7")

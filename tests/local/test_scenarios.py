@@ -10,6 +10,8 @@ from baton.errors import BatonError
 from baton.local.scenarios import Job, JobProgress, Progress, Scenario, Way
 from tests.local.conftest import Machine
 
+pytestmark = pytest.mark.process
+
 
 def progress(*fractions: tuple[str, float]) -> Progress:
     jobs = [JobProgress(Job(tenant, tenant, 0, 1, steps=100), step=round(done * 100)) for tenant, done in fractions]

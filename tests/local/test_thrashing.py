@@ -1,8 +1,12 @@
 """Sizes that mislead: the daemon believes that two programs fit together, and learns better from how they behave."""
 
+import pytest
+
 from baton.gpu import simulated
 from baton.local.daemon import OwnDaemon
 from tests.local.conftest import PATIENCE_S, Machine
+
+pytestmark = pytest.mark.process
 
 
 def test_programs_that_thrash_are_made_to_take_turns(machine: Machine) -> None:

@@ -16,6 +16,8 @@ import pytest
 
 from tests.local.conftest import PATIENCE_S, Machine
 
+pytestmark = pytest.mark.process
+
 
 class Screen:
     """A terminal on which a program runs."""

@@ -16,6 +16,8 @@ from tests.lock.daemons import Nursery, running
 from tests.lock.test_daemon_faults import FAST, SLOW, Starter
 from tests.lock.test_daemon_faults import workload as workload  # the fixture
 
+pytestmark = pytest.mark.process
+
 
 def test_processes_see_the_jumps(clock: Clock) -> None:
     """That the other tests here test something."""

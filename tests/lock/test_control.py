@@ -22,6 +22,8 @@ from baton.lock.wire import Kind
 from tests.lock.daemons import Nursery, running
 from tests.lock.peer import GPU_TEXT, Peer
 
+pytestmark = pytest.mark.process
+
 SERIAL = Config(settings=Settings(mode=Mode.SERIAL, quantum_s=3600.0))
 
 

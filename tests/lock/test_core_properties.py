@@ -1,4 +1,4 @@
-"""The core's promises, over random stories; `BATON_LOCK_EVENTS` sets how many events in total."""
+"""The core's promises, over random stories of a million events in total."""
 
 import random
 

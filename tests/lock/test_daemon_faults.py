@@ -18,6 +18,8 @@ from baton.lock.wire import Kind
 from tests.lock.daemons import Nursery, running
 from tests.lock.peer import GPU, GPU_TEXT, Peer
 
+pytestmark = pytest.mark.process
+
 KILLS = int(os.environ.get("BATON_LOCK_KILLS", "100"))
 FAST = Config(settings=Settings(quantum_s=0.01, mode=Mode.SERIAL, holder_grace_s=3600.0))
 SLOW = Config(settings=Settings(quantum_s=3600.0, mode=Mode.SERIAL, holder_grace_s=3600.0))

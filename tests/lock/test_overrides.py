@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import pytest
+
 from baton.lock.config import Config, Rule
 from baton.lock.control import DropRule, SetClient, SetRule
 from baton.lock.core.events import ClientId, Terms
@@ -26,6 +28,7 @@ def restart(nursery: Nursery, config: Config = Config()) -> None:
     nursery.start(config, CARDS)
 
 
+@pytest.mark.process
 def test_a_rule_outlives_a_daemon_that_is_killed(tmp_path: Path) -> None:
     configured = Config(rules=(Rule(uid=os.getuid(), weight=2),))
     rule = Rule(uid=os.getuid(), weight=5)
@@ -40,6 +43,7 @@ def test_a_rule_outlives_a_daemon_that_is_killed(tmp_path: Path) -> None:
             assert weight_of(nursery, peer) == 2
 
 
+@pytest.mark.process
 def test_the_terms_of_a_client_last_as_long_as_the_client(tmp_path: Path) -> None:
     with running(tmp_path, Config(), CARDS) as nursery:
         with Peer(nursery.sockets) as before, Peer(nursery.sockets) as stranger:

@@ -12,6 +12,8 @@ from baton.lock.config import Config
 from tests.lock.daemons import Nursery, running
 from tests.lock.peer import GPU_TEXT, Peer
 
+pytestmark = pytest.mark.process
+
 GPUS = [GPU_TEXT, "GPU-00000000-0000-0000-0000-00000000000b", "GPU-00000000-0000-0000-0000-00000000000c"]
 
 

@@ -20,6 +20,8 @@ from baton.lock.wire import Frame, Kind
 from tests.lock.daemons import Nursery, running
 from tests.lock.peer import GPU, GPU_TEXT, PATIENCE_S, Peer
 
+pytestmark = pytest.mark.process
+
 SERIAL = Config(settings=Settings(mode=Mode.SERIAL, quantum_s=3600.0))
 
 

@@ -5,7 +5,6 @@ LOCK_RELEASED) and checks the core's promises against those books, never against
 it checks that state for being well-formed. Everything follows from one seed.
 """
 
-import os
 import random
 from collections import deque
 from dataclasses import dataclass, field
@@ -17,8 +16,9 @@ from baton.lock.core.machine import LockCore
 from baton.lock.core.settings import Settings
 from baton.lock.core.state import Phase
 from baton.model.ids import CardId
+from tests.effort import scaled
 
-EVENTS = int(os.environ.get("BATON_LOCK_EVENTS", "1000000"))
+EVENTS = scaled(1_000_000)
 """How many random events the property tests feed to the core in total."""
 
 GIB = 2**30

@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
+@pytest.mark.process
 def test_make_help_lists_the_jobs() -> None:
     shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
     listed = {line.split()[0] for line in shown.stdout.splitlines()}

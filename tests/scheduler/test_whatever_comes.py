@@ -1,10 +1,9 @@
 """Whatever the API server may hold, the scheduler goes on: odd numbers, foreign words, things that name each other.
 
 Pods, queues and annotations are written by anybody, and what stops the scheduler once stops it after each start. The
-worlds are the same in every run; BATON_TEST_WORLDS asks for more of them than usual, as for a hunt.
+worlds are the same in every run; BATON_TEST_EFFORT asks for more of them than usual, as for a hunt.
 """
 
-import os
 import random
 from typing import Any
 
@@ -21,6 +20,7 @@ from baton.kube.store import Store, key_of
 from baton.model import core, volcano
 from baton.model.workloads import Workload
 from baton.scheduler.feed.feed import Feed
+from tests.effort import scaled
 from tests.scheduler.odd_objects import SHAPES, made
 
 EVERYTHING = """
@@ -62,7 +62,7 @@ tiers:
 CONFIGURATIONS = {**{name: name for name in PRESETS}, "everything": EVERYTHING, "hierarchical": HIERARCHICAL}
 OFTEN = [*[core.Pod] * 8, *[core.Node] * 3, *[volcano.PodGroup] * 3, *[volcano.Queue] * 3, *SHAPES]
 THINGS = 40
-WORLDS = int(os.environ.get("BATON_TEST_WORLDS", "100"))
+WORLDS = scaled(100)
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)

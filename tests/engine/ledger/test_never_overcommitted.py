@@ -15,9 +15,10 @@ from baton.engine.objects import Card, CardKind, CardRequest, Container, Contain
 from baton.engine.state.columns import BOTH, FUTURE, NOW, Array
 from baton.engine.state.resources import ResourceNames
 from baton.model.ids import CardId, PodKey
+from tests.effort import scaled
 
 ROWS = 12
-OPERATIONS = 250_000
+OPERATIONS = scaled(250_000)
 ORDERS = ("", "binpack", "spread")
 
 
