@@ -1,7 +1,7 @@
-# The one image of all programs of Baton: docker build --tag baton:latest .
+# The image for all of Baton's programs: docker build --tag baton:latest .
 #
-# The first stage has a compiler and installs the packages of requirements.lock, each checked against its hash. The hook
-# binds old symbols of the C library by itself, so it loads in containers that are older than this base.
+# The first stage contains a compiler and installs the packages of requirements.lock, checking each against its hash. The
+# hook binds to old symbol versions of the C library, so it also loads in containers older than this base image.
 
 FROM python:3.11-slim-bookworm AS build
 RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
@@ -14,8 +14,8 @@ RUN python -m venv --without-pip /opt/baton && \
     uv pip install --no-cache --python /opt/baton/bin/python --constraint requirements.lock \
         --build-constraint requirements.lock '.[certs,node,uvloop]'
 
-# Containers cannot write to their image. Byte code that is not there would be compiled anew at every start, also that of
-# Python's own library, which the base comes without.
+# Containers cannot write to their image, so missing byte code would be compiled at every start. That includes Python's
+# standard library, which the base image ships without byte code.
 FROM python:3.11-slim-bookworm
 COPY --from=build /opt/baton /opt/baton
 RUN python -m compileall -q --invalidation-mode unchecked-hash -x '/(test|idlelib|lib2to3|tkinter|turtledemo)/' \

@@ -15,49 +15,49 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup --durations 10
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(VENV)/.ready native ## Virtual environment, locked packages, native libraries, Debian packages of the test bed
+setup: $(VENV)/.ready native ## Install the virtual environment, locked packages, native libraries and Debian packages of the test bed
 	@$(BIN)/python -m testbed packages
 
-demo: $(VENV)/.ready native ## The product's main job on simulated GPUs
+demo: $(VENV)/.ready native ## Demonstrate GPU sharing on simulated GPUs
 	@$(BIN)/baton demo
 
-check: $(VENV)/.ready ## The inner loop: lint, types, and the tests without processes or clusters, in under two minutes
+check: $(VENV)/.ready ## Run the inner loop: lint, types and the tests without processes or clusters, in under two minutes
 	@$(MAKE) --no-print-directory -j2 --output-sync=target lint quick
 
 quick: $(VENV)/.ready
 	BATON_TEST_EFFORT=0.1 $(PYTEST) -q -m "not process and not cluster" $(PYTEST_FLAGS) $(TESTS)
 
-test: $(VENV)/.ready ## All tests, or those of TESTS=…; those on a real Kubernetes are skipped, with one line, where it cannot be had
+test: $(VENV)/.ready ## Run all tests, or TESTS=…; those on a real Kubernetes are skipped, with one line, where it is not available
 	@$(BIN)/python -m tests.prepare $(PYTEST_FLAGS) $(TESTS)
 	$(PYTEST) $(PYTEST_FLAGS) $(TESTS)
 
-lint: $(VENV)/.ready ## Format, lint, types, import contracts
+lint: $(VENV)/.ready ## Check format, lint, types and import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-format: $(VENV)/.ready ## Rewrite the sources in the house format
+format: $(VENV)/.ready ## Format the sources
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: setup ## Side-by-side measurements, each a ratio against a named baseline
+bench: setup ## Run the benchmarks, each a ratio against a named baseline
 	$(BIN)/python -m bench
 
-docs: $(VENV)/.ready ## The documentation as a site in ./site
+docs: $(VENV)/.ready ## Build the documentation into ./site
 	$(BIN)/zensical build --clean
 
-manifests: $(VENV)/.ready ## Write deploy/crds/crds.yaml anew from its source in baton.install.crds
+manifests: $(VENV)/.ready ## Regenerate deploy/crds/crds.yaml from baton.install.crds
 	$(BIN)/baton install --crds --print > deploy/crds/crds.yaml
 
 native: $(VENV)/.ready ## Compile the C libraries
 	@$(BIN)/python native/build.py > /dev/null
 
-lock: $(VENV)/.ready ## Resolve the newest allowed packages into requirements.lock
+lock: $(VENV)/.ready ## Update requirements.lock to the newest allowed packages
 	$(UV) pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
 		--no-emit-index-url --all-extras --group dev --output-file requirements.lock pyproject.toml
 
-clean: ## Remove everything that was built here (not the cache of compiled Kubernetes programs)
+clean: ## Remove everything built here, but keep the cache of compiled Kubernetes programs
 	rm -rf $(VENV) build dist site src/baton/_native .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -73,7 +73,7 @@ class Judge:
         self._engine = Engine(configured(_CONFIGURATION))
         self._words = PodWords(scheduler_names=("default-scheduler",))
 
-    def told(
+    def update(
         self, *, namespaces: Sequence[Object] = (), nodes: Sequence[Object] = (), pods: Sequence[Object] = ()
     ) -> None:
         cards = CardWords()
@@ -130,7 +130,7 @@ class _World:
     def _settle(self, events: Events) -> None:
         api, dice = self._api, self._dice
         namespaces = [api.get(f"/api/v1/namespaces/{name}") for name in self._namespaces]
-        self._judge.told(namespaces=namespaces)
+        self._judge.update(namespaces=namespaces)
         names = [f"node-{self._seed}-{number}" for number in range(NODES)]
         barrier = f"z-barrier-{self._seed}"
         last = random_node(Dice(self._seed), barrier)
@@ -138,7 +138,7 @@ class _World:
         last["spec"] = {}
         last["status"]["allocatable"] = last["status"]["capacity"] = {"cpu": "1", "memory": "1Gi", "pods": "2"}
         for node in (*(random_node(dice, name) for name in names), last):
-            self._judge.told(nodes=[api.create("/api/v1/nodes", node)])
+            self._judge.update(nodes=[api.create("/api/v1/nodes", node)])
         self._nodes = [*names, barrier]
         for number in range(BOUND):
             pod = random_pod(dice, f"bound-{number}", names, plain=True)
@@ -146,7 +146,7 @@ class _World:
             path = self._create(pod)
             if dice.often(0.2):
                 api.call("DELETE", path)
-            self._judge.told(pods=[api.get(path)])
+            self._judge.update(pods=[api.get(path)])
         sentinel = _bare("sentinel", {"sentinel": self._seed}, nodeName=barrier)
         near = {"topologyKey": "barrier", "labelSelector": {"matchLabels": {"sentinel": self._seed}}}
         affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}
@@ -156,7 +156,7 @@ class _World:
         while self._verdict(events, "canary")["spec"].get("nodeName") != barrier:
             pass
         for name in ("sentinel", "canary"):
-            self._judge.told(pods=[api.get(f"/api/v1/namespaces/{self._namespaces[0]}/pods/{name}")])
+            self._judge.update(pods=[api.get(f"/api/v1/namespaces/{self._namespaces[0]}/pods/{name}")])
 
     def _run(self, pods: int, events: Events) -> Tally:
         bound = unschedulable = 0
@@ -170,7 +170,7 @@ class _World:
             feasible, reasons = self._judge.feasible(pending)
             if chosen:
                 bound += 1
-                self._judge.told(pods=[pod])
+                self._judge.update(pods=[pod])
             else:
                 unschedulable += 1
                 self._api.delete(path, grace_s=0)

@@ -80,10 +80,10 @@ def _instructions(program: Path, environment: dict[str, str], folder: Path) -> f
             "valgrind", "--tool=callgrind", "--toggle-collect=cuLaunchKernel",
             f"--callgrind-out-file={folder / 'callgrind'}", program, str(batches), str(_LAUNCHES),
         ]  # fmt: skip
-        _, told = _output(command, environment)
-        found = re.search(r"Collected : (\d+)", told)
+        _, output = _output(command, environment)
+        found = re.search(r"Collected : (\d+)", output)
         if found is None:
-            raise SystemExit(f"bench: cannot find the count in valgrind's output: {told}")
+            raise SystemExit(f"bench: cannot find the count in valgrind's output: {output}")
         counted.append(int(found[1]))
     return (counted[1] - counted[0]) / ((_COUNTED_BATCHES[1] - _COUNTED_BATCHES[0]) * _LAUNCHES)
 

@@ -18,11 +18,11 @@ _CASES: list[tuple[str, list[dict[str, object]], list[float]]] = [
 ]
 
 
-def _shares(sockets: Path, gpu: bytes, wishes: list[dict[str, object]]) -> list[float]:
+def _shares(sockets: Path, gpu: bytes, requests: list[dict[str, object]]) -> list[float]:
     """Busy clients for a while; how long each one held the lock, with shared time counted in equal parts."""
-    clients = [Client(sockets, gpu) for _ in wishes]
-    for client, wish in zip(clients, wishes, strict=True):
-        client.identify(name="busy", **wish)
+    clients = [Client(sockets, gpu) for _ in requests]
+    for client, request in zip(clients, requests, strict=True):
+        client.identify(name="busy", **request)
     fds = {client.socket.fileno(): number for number, client in enumerate(clients)}
     ready = select.epoll()
     for fd in fds:
@@ -54,8 +54,8 @@ def run() -> None:
     """Measure and print."""
     for mode in ("serial", "concurrent"):
         with daemon("--mode", mode, "--quantum", "0.1") as (_, sockets):
-            for number, (name, wishes, asked) in enumerate(_CASES):
-                got = _shares(sockets, bytes([number + 1]) + GPU[1:], wishes)
+            for number, (name, requests, asked) in enumerate(_CASES):
+                got = _shares(sockets, bytes([number + 1]) + GPU[1:], requests)
                 off = max(abs(a - b) for a, b in zip(got, asked, strict=True))
                 shown = " / ".join(f"{share:.1f}" for share in got)
                 wanted = " / ".join(f"{share:.1f}" for share in asked)

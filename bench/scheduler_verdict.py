@@ -47,11 +47,11 @@ def run() -> None:
             created = time.time()
             path = f"{group_path(namespace)}/gang"
 
-            def told() -> bool:
+            def explained() -> bool:
                 conditions = bed.api.get(path).get("status", {}).get("conditions", [])
                 return any(f"Of {NODES} nodes" in item.get("message", "") for item in conditions)
 
-            bed.wait_for(told, "the gang's Unschedulable condition", 60, poll_s=0.02)
+            bed.wait_for(explained, "the gang's Unschedulable condition", 60, poll_s=0.02)
             took_s = time.time() - created
             address = f"http://{bed.record.loopback_address}:13251/why/{namespace}/m0"
             asked = min(_timed(lambda: urllib.request.urlopen(address, timeout=30).read()) for _ in range(5))

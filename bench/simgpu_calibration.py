@@ -83,10 +83,10 @@ class LockServer(threading.Thread):
         clients = list(self._ours)
         while clients:
             for client in select.select(clients, [], [])[0]:
-                said = client.recv(64)
-                if not said:
+                data = client.recv(64)
+                if not data:
                     clients.remove(client)
-                for word in said:
+                for word in data:
                     if word == ord("r"):
                         waiting.append(client)
                     else:

@@ -47,9 +47,9 @@ def run() -> None:
 
 def _least(command: tuple[str, ...]) -> tuple[float, str]:
     """The minimum time of several runs, and the command's output."""
-    best, said = float("inf"), ""
+    best, output = float("inf"), ""
     for _ in range(_ROUNDS):
         began = time.perf_counter()
-        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         best = min(best, time.perf_counter() - began)
-    return best, said
+    return best, output

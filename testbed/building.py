@@ -291,9 +291,9 @@ def _require(shop: Workshop, module: str, version: str) -> dict[str, str]:
     )
 
 
-def _reason(said: str) -> str:
+def _reason(output: str) -> str:
     """The last line that go printed; the lines before it only report progress."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     return lines[-1][:300] if lines else "no output"
 
 

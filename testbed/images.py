@@ -215,8 +215,8 @@ def _distribution_files(name: str) -> list[tuple[Path, str]]:
 
 def _shared_libraries(binaries: Iterable[Path]) -> list[tuple[Path, str]]:
     """The libraries that the loader would load, placed in its default directory; the loader keeps its own path."""
-    said = subprocess.run(["ldd", *map(str, binaries)], capture_output=True, text=True, check=False).stdout
-    named = dict(re.findall(r"^\s*(\S+) => (/\S+) \(0x", said, re.MULTILINE))
+    output = subprocess.run(["ldd", *map(str, binaries)], capture_output=True, text=True, check=False).stdout
+    named = dict(re.findall(r"^\s*(\S+) => (/\S+) \(0x", output, re.MULTILINE))
     if "libc.so.6" not in named:
         raise BedError("the workload image needs a Python that is linked with glibc; run the bed with such a Python")
     beside = Path(named["libc.so.6"]).parent
@@ -228,7 +228,7 @@ def _shared_libraries(binaries: Iterable[Path]) -> list[tuple[Path, str]]:
             named.setdefault(name, str(found))
     home = str(beside).lstrip("/")
     libraries = [(Path(source).resolve(), f"{home}/{name}") for name, source in named.items()]
-    loaders = set(re.findall(r"^\s*(/\S+) \(0x", said, re.MULTILINE))
+    loaders = set(re.findall(r"^\s*(/\S+) \(0x", output, re.MULTILINE))
     return libraries + [(Path(loader).resolve(), loader.lstrip("/")) for loader in sorted(loaders)]
 
 
@@ -289,7 +289,7 @@ def archive(name: str) -> Path:
 
 
 def product_archive(folder: Path) -> Path:
-    """The image of Baton as it is in this checkout, built in `folder`."""
+    """The image of Baton from this checkout, built in `folder`."""
     with tarfile.open(archive(RUNTIME)) as runtime, (folder / "runtime.tar").open("wb") as layer:
         packed = runtime.extractfile("layer.tar")
         assert packed is not None, "the runtime image has one layer"

@@ -296,8 +296,10 @@ class Node:
     @cached_property
     def has_cdi(self) -> bool:
         """Whether the runtime supports the Container Device Interface."""
-        said = subprocess.run([self.containerd.argv[0], "--version"], capture_output=True, text=True, check=True).stdout
-        return " 1.6." not in said and " 1.5." not in said
+        version = subprocess.run(
+            [self.containerd.argv[0], "--version"], capture_output=True, text=True, check=True
+        ).stdout
+        return " 1.6." not in version and " 1.5." not in version
 
     def _write_containerd_config(self) -> None:
         plugins = next((directory for directory in CNI_DIRECTORIES if Path(directory, "bridge").exists()), None)

@@ -164,10 +164,10 @@ def check_version(program: Path, version: str) -> None:
         answer = subprocess.run(version_command(program), capture_output=True, text=True, timeout=30, check=False)
     except OSError as error:
         raise BedError(f"cannot run {program} ({error}); build it for this machine") from error
-    said = " ".join((answer.stdout + answer.stderr).split())
-    if not re.search(rf"(?<![\d.])v?{re.escape(version)}(?![\d.])", said):
+    reported = " ".join((answer.stdout + answer.stderr).split())
+    if not re.search(rf"(?<![\d.])v?{re.escape(version)}(?![\d.])", reported):
         raise BedError(
-            f"{program} is not version {version}: it reports '{said[:120]}'; rebuild it or name another directory"
+            f"{program} is not version {version}: it reports '{reported[:120]}'; rebuild it or name another directory"
         )
 
 

@@ -12,7 +12,7 @@
 struct baton_gpu;
 
 struct baton_idle {
-    uint64_t cost_us;     /* cost of coming back, as told by the daemon */
+    uint64_t cost_us;     /* cost of coming back, as reported by the daemon */
     uint64_t patience_us; /* idle time after which the turn is released */
     uint64_t activity;    /* number of gated calls at the last check */
     uint64_t since_us;    /* no work is known to have run since then */

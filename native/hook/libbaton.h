@@ -13,7 +13,7 @@
 #define BATON_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define BATON_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* Lets `baton doctor` and a debugger tell which hook a process carries. */
+/* Lets `baton doctor` and a debugger identify the hook in a process. */
 BATON_EXPORT const char *baton_hook_version(void);
 
 /* One line on stderr, in one write, prefixed with "baton: ". */

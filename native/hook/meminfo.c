@@ -1,4 +1,4 @@
-/* What the program is told about memory: its limit, and how much of the limit is left.
+/* Memory as reported to the program: its limit, and how much of the limit is left.
  *
  * With substituted memory, the driver's own free count depends on whose memory happens to be on the card, and says
  * nothing about how much this program may still allocate. The hook returns the room of one process minus its use.

@@ -1,4 +1,4 @@
-/* The simulated driver inside one process: what the modules of libcuda.so.1 share.
+/* The simulated driver inside one process: shared by the modules of libcuda.so.1.
  *
  * One lock (driver.lock) guards the private state of the process: contexts, streams, events, tables. It is never held
  * while data is moved or a host function runs. A card's shared lock is only ever taken inside it, never the reverse.
@@ -199,7 +199,7 @@ typedef struct block {
     unsigned int flags;
     uint64_t id;
     uint64_t charged; /* bytes taken from the card */
-    uint32_t size_class; /* of a small piece, or SIMGPU_NONE: a mapping of its own */
+    uint32_t size_class; /* of a small piece, or SIMGPU_NONE: its own mapping */
     simgpu_range range;  /* of managed memory */
     uint64_t extent_bytes;
     struct physical *physical; /* of a mapped range */

@@ -14,12 +14,12 @@ stream = new_stream()
 launch(stream)
 check('cuStreamBeginCapture_v2', stream, 0)
 say('capturing')
-told()
+next_line()
 for _ in range(40):
     assert launch(stream) == 0
 graph = ctypes.c_void_p()
 say('end', call('cuStreamEndCapture', stream, ctypes.byref(graph)))
-told()
+next_line()
 """
 
 
@@ -133,7 +133,7 @@ say(call('cuStreamEndCapture', stream, ctypes.byref(graph)))
 check('cuStreamBeginCapture_v2', stream, 0)
 say(call('cuStreamBeginCapture_v2', stream, 0))
 check('cuStreamEndCapture', stream, ctypes.byref(graph))
-told()
+next_line()
 """
     work = workloads.python(code)
     assert work.stdout is not None

@@ -12,13 +12,13 @@ from tests.hook.conftest import Workloads, finish
 from tests.hook.daemon import PATIENCE_S, Client, Daemon
 
 NOT_READY = 802
-ONE_BY_ONE = "use()\nwhile told():\n    say(launch())"
+ONE_BY_ONE = "use()\nwhile next_line():\n    say(launch())"
 
 
 STEADY = """
 use()
 ended = threading.Event()
-threading.Thread(target=lambda: (told(), ended.set())).start()
+threading.Thread(target=lambda: (next_line(), ended.set())).start()
 while not ended.is_set():
     assert launch() == 0
     time.sleep(0.005)
@@ -145,7 +145,7 @@ def test_a_daemon_killed_many_times_loses_no_client(workloads: Workloads, daemon
 def test_after_a_daemon_dies_during_a_release_the_next_learns_that_nothing_is_held(
     workloads: Workloads, daemon: Daemon
 ) -> None:
-    work = workloads.python("use(); launch(); say('launched'); told()", PROBE_KERNEL_US="3600000000")
+    work = workloads.python("use(); launch(); say('launched'); next_line()", PROBE_KERNEL_US="3600000000")
     client = daemon.client()
     client.greet(epoch="11")
     client.grant()
@@ -225,7 +225,7 @@ def test_a_refusal_is_logged_once_with_its_reason(workloads: Workloads, daemon: 
 
 
 def test_a_revoked_turn_is_released_and_the_reason_logged(workloads: Workloads, daemon: Daemon) -> None:
-    work = workloads.python("use(); launch(); say('launched'); told()")
+    work = workloads.python("use(); launch(); say('launched'); next_line()")
     client = daemon.client()
     client.greet()
     client.grant()

@@ -49,7 +49,7 @@ child = os.fork()
 if child == 0:
     os._exit(0 if len(os.listdir('/proc/self/task')) == 1 else 1)
 say(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), launch())
-told()
+next_line()
 """
     work = workloads.python(code)
     assert work.stdout is not None
@@ -104,7 +104,7 @@ for _ in range(60):
     threads = [threading.Thread(target=work) for _ in range(5)]
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
-say('done'); told()
+say('done'); next_line()
 """
     work = workloads.python(code)
     assert work.stdout is not None
@@ -118,7 +118,7 @@ say('done'); told()
 
 
 def test_threads_of_the_hook_block_signals(workloads: Workloads, daemon: Daemon) -> None:
-    code = "use(); launch(); say(os.getpid()); told()"
+    code = "use(); launch(); say(os.getpid()); next_line()"
     work = workloads.python(code)
     assert work.stdout is not None
     client = daemon.client()
@@ -156,7 +156,7 @@ for turn in range(6):
     check('cuCtxCreate_v2', ctypes.byref(context), 0, turn % 2)
     assert launch() == 0
     check('cuCtxDestroy_v2', context)
-say('done'); told()
+say('done'); next_line()
 """
     work = workloads.python(code, PROBE_DEVICES="2")
     assert work.stdout is not None
@@ -210,7 +210,7 @@ def test_a_program_may_end_while_its_threads_wait(
     code = f"""
 for _ in range({threads}):
     threading.Thread(target=lambda: (use(), launch()), daemon=True).start()
-told()
+next_line()
 os._exit(0)
 """
     work = workloads.python(code)
@@ -225,12 +225,12 @@ def test_a_child_does_not_wait_for_threads_of_its_parent(workloads: Workloads, d
     code = """
 thread = threading.Thread(target=lambda: (use(), say('launching'), launch()))
 thread.start()
-told()
+next_line()
 child = os.fork()
 if child == 0:
     use()
     say('child', launch())
-    os._exit(0 if told() else 1)
+    os._exit(0 if next_line() else 1)
 thread.join()
 os.waitpid(child, 0)
 """
@@ -254,7 +254,7 @@ os.waitpid(child, 0)
 
 def test_a_hooked_program_is_not_disturbed_by_a_jump(clock: Clock, workloads: Workloads, daemon: Daemon) -> None:
     """Waiting, throttling and releasing continue, whatever happens to the time of day."""
-    code = "use(); stream = new_stream()\nwhile not told(): [launch(stream) for _ in range(50)]; say('launched')"
+    code = "use(); stream = new_stream()\nwhile not next_line(): [launch(stream) for _ in range(50)]; say('launched')"
     jumping = {"LD_PRELOAD": f"{clock.library}:{workloads.hook}", "JUMP_FILE": str(clock.file)}
     work = workloads.python(code, PROBE_KERNEL_US="200", BATON_WINDOW="5ms", **jumping)
     assert work.stdin is not None

@@ -118,11 +118,11 @@ def test_concurrent_processes_get_exactly_the_limit(workloads: Workloads, nurser
     code = """
 use()
 say('ready')
-told()
+next_line()
 count = 0
 while allocate(1 << 26)[0] == 0: count += 1
 say(count)
-told()
+next_line()
 """
     settings = {"BATON_RUN_ID": "r1", "BATON_MEMORY_LIMIT": "4Gi", "BATON_SOCKET_DIR": str(nursery.sockets)}
     work = [workloads.python(code, **settings) for _ in range(6)]

@@ -41,7 +41,7 @@ use()
 pointer = ctypes.c_ulonglong(allocate(64)[1])
 say('allocated')
 say(call('cuMemcpyHtoD_v2', pointer, bytes(64), ctypes.c_size_t(64)))
-told()
+next_line()
 say(call('cuMemsetD8_v2', pointer, 1, ctypes.c_size_t(64)))
 """
     work = workloads.python(code)
@@ -62,7 +62,7 @@ say(call('cuMemsetD8_v2', pointer, 1, ctypes.c_size_t(64)))
 
 
 def test_the_lock_is_released_only_when_the_gpu_is_done(workloads: Workloads, daemon: Daemon) -> None:
-    work = workloads.python("use(); launch(); say('launched'); told()", PROBE_KERNEL_US="300000")
+    work = workloads.python("use(); launch(); say('launched'); next_line()", PROBE_KERNEL_US="300000")
     assert work.stdout is not None
     client = daemon.client()
     client.greet()
@@ -83,7 +83,7 @@ def test_results_of_the_driver_are_passed_through(workloads: Workloads, daemon: 
 
 
 def test_an_idle_holder_releases_the_lock_and_requests_it_again(workloads: Workloads, daemon: Daemon) -> None:
-    work = workloads.python("use(); launch(); say('launched'); told(); say(launch())")
+    work = workloads.python("use(); launch(); say('launched'); next_line(); say(launch())")
     assert work.stdin is not None
     client = daemon.client()
     client.greet(idle_ms=50)
@@ -97,7 +97,7 @@ def test_an_idle_holder_releases_the_lock_and_requests_it_again(workloads: Workl
 
 def test_idle_time_begins_when_the_gpu_has_no_work_left(workloads: Workloads, daemon: Daemon) -> None:
     """A program that waits for a long kernel makes no calls; it keeps its turn for a full idle time after it."""
-    work = workloads.python("use(); launch(); say('launched'); told()", PROBE_KERNEL_US="700000")
+    work = workloads.python("use(); launch(); say('launched'); next_line()", PROBE_KERNEL_US="700000")
     client = daemon.client()
     client.greet(idle_ms=100)
     client.grant()
@@ -118,7 +118,7 @@ def test_a_drop_to_a_client_without_the_lock_gets_no_answer(workloads: Workloads
 
 
 def test_scheduling_off_opens_the_gate_and_on_closes_it(workloads: Workloads, daemon: Daemon) -> None:
-    work = workloads.python("use(); say(launch()); told(); say(launch())")
+    work = workloads.python("use(); say(launch()); next_line(); say(launch())")
     assert work.stdout is not None
     assert work.stdin is not None
     client = daemon.client()
@@ -181,7 +181,7 @@ def work(device):
     say(device, launch())
 first = threading.Thread(target=work, args=(0,))
 first.start()
-told()
+next_line()
 second = threading.Thread(target=work, args=(1,))
 second.start()
 second.join()
@@ -256,7 +256,7 @@ thread.join()
 
 def test_outstanding_work_is_bounded_in_time(workloads: Workloads, daemon: Daemon) -> None:
     """Kernels of 3 ms with a window of 100 ms: a release never waits for hundreds of them."""
-    code = "use(); stream = new_stream()\nfor _ in range(500): launch(stream)\nsay('done'); told()"
+    code = "use(); stream = new_stream()\nfor _ in range(500): launch(stream)\nsay('done'); next_line()"
     work = workloads.python(code, PROBE_KERNEL_US="3000", BATON_WINDOW="100ms")
     client = daemon.client()
     client.greet()
@@ -273,7 +273,7 @@ def test_outstanding_work_is_bounded_in_time(workloads: Workloads, daemon: Daemo
 
 
 def test_reports_tell_memory_and_launches(workloads: Workloads, daemon: Daemon) -> None:
-    work = workloads.python("use(); allocate(1 << 20); launch(); say('done'); told()")
+    work = workloads.python("use(); allocate(1 << 20); launch(); say('done'); next_line()")
     client = daemon.client()
     client.greet(report_ms=20)
     reports: list[dict[str, str]] = []

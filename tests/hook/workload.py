@@ -58,7 +58,7 @@ def say(*words: object) -> None:
     print(*words, flush=True)
 
 
-def told() -> str:
+def next_line() -> str:
     """Wait for a line from the test."""
     return sys.stdin.readline().strip()
 
@@ -73,11 +73,11 @@ __all__ = [
     "launch",
     "memory",
     "new_stream",
+    "next_line",
     "os",
     "say",
     "sys",
     "threading",
     "time",
-    "told",
     "use",
 ]
