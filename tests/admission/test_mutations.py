@@ -160,7 +160,7 @@ def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(ResourceGroupError) as raised:
         read_groups(path)
     assert str(raised.value).count("; ") >= 3
-    assert "did you mean labels?" in str(raised.value)
+    assert "did you mean 'labels'?" in str(raised.value)
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ResourceGroupError, match="not valid YAML"):
         read_groups(path)

@@ -55,7 +55,7 @@ def test_a_bad_text_is_refused_with_all_its_mistakes_and_the_one_before_stays(li
     assert len(listener.changes) == 1
     reason, message = listener.said[-1]
     assert reason == "ConfigurationRefused"
-    assert "did you mean enqueue?" in message
+    assert "did you mean 'enqueue'?" in message
     assert "expected a list" in message
 
 

@@ -5,7 +5,6 @@ wrong number in one resource does not hide a misspelt name in the next. Checks t
 caller's; it adds its own `Mistake`s by the same field paths and they come out in the order of the file.
 """
 
-import difflib
 import enum
 import types
 import typing
@@ -16,6 +15,7 @@ import msgspec
 import yaml
 
 from baton.errors import BatonError
+from baton.model.suggestions import did_you_mean
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -119,8 +119,7 @@ class Document:
         before = len(self.mistakes)
         for key in value:
             if key not in fields:
-                near = difflib.get_close_matches(str(key), fields, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(fields)}"
+                hint = did_you_mean(str(key), fields) or f"there are {', '.join(fields)}"
                 self.mistake(_join(path, key), f"is not a field here; {hint}")
         converted: dict[str, Any] = {}
         for name, field in fields.items():
@@ -149,9 +148,8 @@ class Document:
         if isinstance(bare, type) and issubclass(bare, enum.Enum):
             allowed = [str(member.value) for member in bare]
             if value not in allowed:
-                near = difflib.get_close_matches(str(value), allowed, n=1)
-                hint_text = f"; did you mean {near[0]!r}?" if near else ""
-                self.mistake(path, f"is {value!r}: expected one of {', '.join(allowed)}{hint_text}")
+                guess = did_you_mean(str(value), allowed, lead="; ")
+                self.mistake(path, f"is {value!r}: expected one of {', '.join(allowed)}{guess}")
                 return None
         try:
             return msgspec.convert(value, hint)

@@ -5,7 +5,6 @@ is loaded when its command runs or completes. A module exposes `app` (a `typer.T
 that is the command; with several, they become its sub-commands.
 """
 
-import difflib
 import importlib
 import os
 import signal
@@ -77,8 +76,9 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(COMMANDS)}"
+            from baton.model.suggestions import did_you_mean
+
+            hint = did_you_mean(args[0], COMMANDS) or f"there are {', '.join(COMMANDS)}"
             raise UsageError(f"no command {args[0]!r}; {hint}")
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None and name in COMMANDS:

@@ -5,7 +5,6 @@ that Volcano accepts never stops us: an unknown plugin, flag or argument is a wa
 value of the wrong type is an error.
 """
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ import yaml
 
 from baton.engine.session.plugin import Plugin
 from baton.errors import BatonError
+from baton.model.suggestions import did_you_mean
 
 FLAG_HOOKS: dict[str, tuple[str, ...]] = {
     "enableJobOrder": ("job_key",),
@@ -268,5 +268,5 @@ def _shown(value: object) -> str:
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f" (did you mean {close[0]}?)" if close else ""
+    hint = did_you_mean(name, known)
+    return f" ({hint})" if hint else ""

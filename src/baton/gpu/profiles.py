@@ -5,7 +5,6 @@ one card, usually a few lines after `extends: a100-80`. Reading a file ends in a
 every mistake with its line, because nobody wants to correct a file one mistake per attempt.
 """
 
-import difflib
 import enum
 import functools
 import importlib.resources
@@ -19,6 +18,7 @@ import yaml
 from msgspec import Meta
 
 from baton.errors import BatonError, UsageError
+from baton.model.suggestions import closest, did_you_mean
 
 _Positive = Annotated[float, Meta(gt=0, le=1_000_000)]
 _Index = Annotated[int, Meta(ge=0, le=1023)]
@@ -146,8 +146,7 @@ def find(name_or_path: str) -> Profile:
     path = Path(name_or_path)
     if path.suffix in (".yaml", ".yml") or path.is_file():
         return load(path)
-    near = difflib.get_close_matches(name_or_path.lower(), shipped(), n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(shipped())}"
+    hint = did_you_mean(name_or_path.lower(), shipped()) or f"there are {', '.join(shipped())}"
     raise UsageError(f"no profile {name_or_path!r}; {hint} A file of your own ends in .yaml")
 
 
@@ -201,8 +200,8 @@ def _inherited(extends: Any, mistakes: list[tuple[str, str]]) -> dict[str, Any]:
     if isinstance(extends, str) and extends in shipped():
         builtins: dict[str, Any] = msgspec.to_builtins(shipped()[extends])
         return {key: value for key, value in builtins.items() if value is not None}
-    near = difflib.get_close_matches(str(extends), shipped(), n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(shipped())}"
+    near = closest(str(extends), shipped())
+    hint = did_you_mean(str(extends), near) or f"expected one of {', '.join(shipped())}"
     mistakes.append(("extends", f"is {extends!r}; {hint}"))
     # The other fields are still checked, as if the base had been a good one, so that all mistakes come at once.
     return _inherited(near[0] if near else next(iter(shipped())), mistakes)
@@ -224,8 +223,7 @@ def _mistakes(struct: type[msgspec.Struct], fields: dict[str, Any], prefix: str)
     known = {field.name: field for field in msgspec.structs.fields(struct)}
     for name in fields:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+            hint = did_you_mean(name, known) or f"there are {', '.join(known)}"
             found.append((prefix + name, f"is no field of a profile; {hint}"))
     for name, field in known.items():
         path = prefix + name

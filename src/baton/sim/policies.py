@@ -4,12 +4,12 @@ A policy of one's own is a `volcano-scheduler.conf` file: it runs with the trace
 otherwise. The named ones put all jobs into one queue, so that they differ in their order alone.
 """
 
-import difflib
 from pathlib import Path
 
 import msgspec
 
 from baton.errors import BatonError, UsageError
+from baton.model.suggestions import did_you_mean
 from baton.sim.run.prediction import Foresight
 
 # Attained service is cut into levels that grow by this factor, so that jobs of one level do not take turns.
@@ -115,10 +115,8 @@ def named_policy(name_or_path: str) -> Policy:
         return POLICIES[name_or_path]
     path = Path(name_or_path)
     if path.suffix not in (".conf", ".yaml", ".yml") and not path.is_file():
-        near = difflib.get_close_matches(name_or_path, POLICIES, n=1)
-        hint = (
-            f"did you mean {near[0]!r}?" if near else f"there are {', '.join(POLICIES)}, or the path of a configuration"
-        )
+        known = f"there are {', '.join(POLICIES)}, or the path of a configuration"
+        hint = did_you_mean(name_or_path, POLICIES) or known
         raise UsageError(f"no policy {name_or_path!r}; {hint}")
     try:
         text = path.read_text(encoding="utf-8")

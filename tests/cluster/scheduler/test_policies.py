@@ -224,7 +224,7 @@ def test_a_wrong_configuration_is_refused_and_the_one_before_stays(field: Field,
 
     def said() -> bool:
         messages = [item["message"] for item in field.bed.api.get(events)["items"]]
-        return any("'alocate' is not an action (did you mean allocate?)" in message for message in messages)
+        return any("'alocate' is not an action (did you mean 'allocate'?)" in message for message in messages)
 
     field.bed.wait_for(said, "an event that names the mistake", 90)
     field.wait_bound([field.pod("still")])

@@ -105,7 +105,7 @@ tiers:
         )
     problems = caught.value.problems
     expected = [
-        ("actions[1]", "did you mean allocate"),
+        ("actions[1]", "did you mean 'allocate'"),
         ("tiers[0].plugins[0].enableJobOrder", "true or false"),
         ("tiers[0].plugins[1].arguments.overcommit-factor", "0.5"),
         ("tiers[1].plugins[0].arguments.binpack.weight", "heavy"),
@@ -124,7 +124,7 @@ def test_what_volcano_ignores_is_a_warning_with_a_guess() -> None:
         "  - {name: binpack, enableJobOrdr: true, arguments: {binpack.wieght: 3}}\n"
     )
     text = "\n".join(configuration.warnings)
-    for guess in ("did you mean gang?", "did you mean enableJobOrder?", "did you mean binpack.weight?"):
+    for guess in ("did you mean 'gang'?", "did you mean 'enableJobOrder'?", "did you mean 'binpack.weight'?"):
         assert guess in text
 
 

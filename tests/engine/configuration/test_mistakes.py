@@ -20,7 +20,7 @@ ALLOCATE = "actions: allocate\n"
 MISTAKES = {
     "- allocate": "is ['allocate']: expected a mapping with actions and tiers",
     f"actions: [allocate]{TIERS}": "actions is ['allocate']: expected a text such as \"enqueue, allocate, backfill\"",
-    f"actions: enqueue, alocate{TIERS}": "actions[1] 'alocate' is not an action (did you mean allocate?); known: ",
+    f"actions: enqueue, alocate{TIERS}": "actions[1] 'alocate' is not an action (did you mean 'allocate'?); known: ",
     f"{ALLOCATE}tiers: gang": "tiers is 'gang': expected a list, each with `plugins:`",
     f"{ALLOCATE}tiers: [{{plugins: gang}}]": "tiers[0].plugins is 'gang': expected a list such as `- name: gang`",
     f"{ALLOCATE}tiers: [{{plugins: [gang]}}]": "tiers[0].plugins[0] is 'gang': expected the name of a plugin,"

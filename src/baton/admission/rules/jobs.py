@@ -4,7 +4,6 @@ The same checks run in both webhooks. The mutating one comes before the API serv
 so a mistake is answered with our sentence and not with the schema's; the validating one sees what is stored in the end.
 """
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,6 +19,7 @@ from baton.admission.rules.lifecycle import check_policies
 from baton.admission.rules.templates import check_template
 from baton.engine.state.resources import SLOTS
 from baton.model.names import DEFAULT_QUEUE, DEFAULT_SCHEDULER
+from baton.model.suggestions import did_you_mean
 
 PLUGINS = tuple(plugin.name for plugin in job_plugins.PLUGINS)
 DEFAULT_MAX_RETRY = 3
@@ -200,8 +200,7 @@ def _check_plugins(spec: Field, findings: Findings, tasks: list[str]) -> None:
     for name, arguments in spec["plugins"].fields(findings):
         words = arguments.texts(findings)
         if name not in PLUGINS:
-            near = difflib.get_close_matches(name, PLUGINS, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(name, PLUGINS, lead="; ")
             findings.add(rules.PLUGIN, arguments, plugin=name, plugins=", ".join(PLUGINS), hint=hint)
         if name == "mpi":
             for role in ("master", "worker"):

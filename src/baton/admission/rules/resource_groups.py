@@ -5,7 +5,6 @@ or an annotation `key: value`; without an `object` the annotation is `volcano.sh
 What a pod says itself stays: labels and tolerations are added, affinity and scheduler only where it has none.
 """
 
-import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import yaml
 from baton.admission.findings import Field, Findings, show
 from baton.admission.patches import Patches
 from baton.errors import BatonError
+from baton.model.suggestions import did_you_mean
 
 GROUP_ANNOTATION = "volcano.sh/resource-group"
 _KUBERNETES = "default-scheduler"
@@ -120,8 +120,7 @@ def _unknown(field: Field, kind: type[msgspec.Struct]) -> list[str]:
     said = []
     for key in field.value if isinstance(field.value, dict) else ():
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(key, known, lead="; ")
             said.append(f"{field[key].path} is not known; the fields are {', '.join(known)}{hint}")
     return said
 

@@ -188,9 +188,9 @@ def _parse(flags: Sequence[Flag], words: list[str]) -> Values:
 
 
 def _unknown(name: str, known: list[str]) -> str:
-    import difflib
+    from baton.model.suggestions import closest
 
-    near = difflib.get_close_matches(name, known, n=3)
+    near = closest(name, known, most=3)
     hint = "\n\nDid you mean this?\n" + "".join(f"\t{word}\n" for word in near) if near else ""
     return f'unknown command "{name}" for "vcctl"{hint}'
 

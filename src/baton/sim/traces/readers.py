@@ -10,7 +10,6 @@ names as keys. Only `name` (and `cards` for a node) is required.
 
 import csv
 import datetime
-import difflib
 import gzip
 import io
 import math
@@ -23,6 +22,7 @@ import msgspec
 
 from baton.engine.cards.fragmentation import WHOLE_CARD
 from baton.errors import BatonError, UsageError
+from baton.model.suggestions import did_you_mean
 from baton.sim.traces.workload import Skipped, Trace, TraceJob, TraceNode
 
 Row = Mapping[str, str]
@@ -344,8 +344,7 @@ def _format_of(
         unknown = sorted(columns - candidate.allowed) if candidate.allowed is not None else []
         if not unknown:
             return candidate
-        near = difflib.get_close_matches(unknown[0], candidate.allowed or (), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(unknown[0], candidate.allowed or (), lead="; ")
         raise BatonError(f"{path}, line 1: no field {unknown[0]!r} in a {name} trace{hint}")
     if form is not None:
         missing = ", ".join(sorted(formats[form].required - columns))
