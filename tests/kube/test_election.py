@@ -1,6 +1,7 @@
 """The election where the moment counts: what a real API server shows only now and then."""
 
 import asyncio
+import time
 import types
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -104,7 +105,7 @@ async def test_a_renewal_counts_from_when_it_was_sent(
 ) -> None:
     """The others count from when they could see it, and would start while the leader waits for its late answer."""
     loop = asyncio.get_running_loop()
-    monkeypatch.setattr("baton.kube.election.time", types.SimpleNamespace(monotonic=loop.time))
+    monkeypatch.setattr("baton.kube.election.time", types.SimpleNamespace(monotonic=loop.time, time=time.time))
     server: Any = Registry()
     leading: list[str] = []
     most: list[int] = []

@@ -1,21 +1,20 @@
 """Sizes and durations as people write and read them."""
 
 from baton.errors import UsageError
+from baton.model.quantities import QuantityError, scaled
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_MOST = 10**18
 
 
 def parse_size(text: str, field: str) -> int:
-    """A size in bytes such as 16Gi."""
-    digits = text.rstrip("KMGTi")
-    unit = text[len(digits) :]
+    """A size in bytes such as 16Gi: a Kubernetes quantity of whole units. `K` is taken for `k`."""
     try:
-        number = float(digits)
-    except ValueError:
-        number = -1.0
-    if unit not in _UNITS or not 0 <= number < 1e18:
+        value = -1 if text.endswith(("n", "u", "m")) else scaled(f"{text[:-1]}k" if text.endswith("K") else text)
+    except QuantityError:
+        value = -1
+    if not 0 <= value < _MOST:
         raise UsageError(f"{field} is {text!r}, expected a size such as 8Gi or 512Mi")
-    return int(number * _UNITS[unit])
+    return value
 
 
 def size(value: int | None) -> str:

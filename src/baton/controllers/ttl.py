@@ -23,7 +23,7 @@ def left_s(job: Job, now: datetime.datetime) -> float | None:
     ttl_s = job.spec.ttl_seconds_after_finished
     if ttl_s is None or job.status.state.phase not in FINAL_PHASES or job.metadata.deletion_timestamp:
         return None
-    ended_s = times.seconds(job.status.state.last_transition_time or "")
+    ended_s = times.seconds(job.status.state.last_transition_time)
     return None if ended_s is None else ended_s + ttl_s - now.timestamp()
 
 

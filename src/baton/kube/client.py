@@ -271,7 +271,8 @@ class Client:
 
     def _object(self, answer: bytes, resource: Resource[T]) -> T:
         with self.expecting(resource.kind.__name__):
-            return msgspec.json.decode(answer, type=resource.kind)
+            decoded: T = msgspec.json.decode(answer, type=resource.kind)
+            return decoded
 
     @contextlib.contextmanager
     def expecting(self, what: str) -> Iterator[None]:

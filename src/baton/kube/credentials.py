@@ -7,7 +7,6 @@ where they are files, new connections use what the files hold then, and those th
 """
 
 import asyncio
-import datetime
 import os
 import ssl
 import time
@@ -18,6 +17,7 @@ import msgspec
 
 from baton.errors import UnavailableError
 from baton.kube.kubeconfig import Access, KubeconfigError
+from baton.model import times
 
 _FILE_TTL_S = 60.0
 """How long a token read from a file is used: kubelet rotates it long before it expires."""
@@ -85,8 +85,7 @@ class Credentials:
             )
         self._good_until = float("inf")
         if status.expiration_timestamp:
-            until = _moment(status.expiration_timestamp, self._access.exec_command[0])
-            left_s = (until - datetime.datetime.now(datetime.UTC)).total_seconds()
+            left_s = _expires_s(status.expiration_timestamp, self._access.exec_command[0]) - time.time()
             self._good_until = time.monotonic() + max(1.0, left_s - _EXPIRY_MARGIN_S)
 
 
@@ -136,15 +135,14 @@ def _bearer(token: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def _moment(text: str, plugin: str) -> datetime.datetime:
-    try:
-        moment = datetime.datetime.fromisoformat(text)
-    except ValueError:
+def _expires_s(text: str, plugin: str) -> float:
+    expires_s = times.seconds(text)
+    if expires_s is None:
         raise KubeconfigError(
             f"the credential plugin {plugin} said expirationTimestamp {text!r}, expected a time such as"
             " 2030-01-31T12:00:00Z"
-        ) from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
+        )
+    return expires_s
 
 
 async def _ask_plugin(access: Access) -> _ExecStatus:

@@ -5,14 +5,13 @@ from being seen. Decoding is one pass over all of them; only when that fails are
 """
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic
 
 import msgspec
 
 from baton.kube import errors
 from baton.kube.errors import GoneError
-
-T = TypeVar("T", bound=msgspec.Struct)
+from baton.model.resource import T
 
 _BOOKMARK, _ERROR = b'{"type":"BOOKMARK"', b'{"type":"ERROR"'
 

@@ -8,7 +8,6 @@ candidate can have seen earlier: its answer may be late.
 """
 
 import asyncio
-import datetime
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -19,6 +18,7 @@ import structlog
 from baton.errors import BatonError
 from baton.kube.client import Client
 from baton.kube.errors import ConflictError, NotFoundError
+from baton.model import times
 from baton.model.meta import LEASES, Lease, LeaseSpec
 
 _LOG = structlog.get_logger("baton.kube")
@@ -160,7 +160,7 @@ class Election:
 
     def _spec(self, lease: Lease | None) -> dict[str, Any]:
         old = lease.spec if lease is not None else LeaseSpec()
-        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = times.micro_stamp(time.time())
         ours = old.holder_identity == self.identity
         return {
             "holderIdentity": self.identity,

@@ -7,7 +7,6 @@ object; many different messages with one reason about one object are folded into
 
 import asyncio
 import contextlib
-import datetime
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -19,6 +18,7 @@ import structlog
 from baton.errors import BatonError
 from baton.kube.client import Client
 from baton.kube.errors import NotFoundError
+from baton.model import times
 from baton.model.meta import EVENTS, ObjectReference
 
 _LOG = structlog.get_logger("baton.kube")
@@ -115,7 +115,7 @@ class Recorder:
 
     async def _write(self, about: ObjectReference, reason: str, message: str, kind: str) -> None:
         key = (about.uid, reason, message, kind)
-        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = times.stamp(time.time())
         namespace = about.namespace or "default"
         known = self._known.pop(key, None)
         try:

@@ -22,8 +22,7 @@ from baton.engine.objects import (
 )
 from baton.mapping import selectors
 from baton.mapping.cards import CardWords
-from baton.mapping.pods import seconds_of
-from baton.model import core, volcano
+from baton.model import core, times, volcano
 from baton.model.durations import parse_duration_s
 from baton.model.ids import GroupKey, NodeName, QueueName
 from baton.model.names import (
@@ -86,7 +85,7 @@ def group_of(group: volcano.PodGroup, priority: int) -> PodGroup:
         min_resources=min_resources(spec),
         priority=priority,
         phase=_GROUP_PHASES.get(group.status.phase, GroupPhase.PENDING),
-        created_s=seconds_of(group.metadata.creation_timestamp),
+        created_s=times.seconds(group.metadata.creation_timestamp) or 0.0,
         uid=group.metadata.uid,
         sla_waiting_s=_duration_s(annotations, SLA_WAITING_TIME, "sla-waiting-time"),
         expected_duration_s=_duration_s(annotations, EXPECTED_DURATION),
@@ -167,7 +166,7 @@ def queue_of(queue: volcano.Queue) -> Queue:
         priority=spec.priority,
         state=_QUEUE_STATES.get(queue.status.state, QueueState.OPEN),
         dequeue_strategy=spec.dequeue_strategy or "traverse",
-        created_s=seconds_of(queue.metadata.creation_timestamp),
+        created_s=times.seconds(queue.metadata.creation_timestamp) or 0.0,
         node_groups=wanted.required if wanted is not None else (),
         preferred_node_groups=wanted.preferred if wanted is not None else (),
         excluded_node_groups=unwanted.required if unwanted is not None else (),

@@ -6,14 +6,13 @@ are equal.
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from typing import Protocol
 
 from baton.engine.cards.demands import effective_amounts
 from baton.engine.objects import Container, ContainerRole, NodeTerm, Pairs, Pod, PodPhase, PodSpec
 from baton.mapping import selectors
 from baton.mapping.cards import CardWords, rules
-from baton.model import core
+from baton.model import core, times
 from baton.model.durations import parse_duration_s
 from baton.model.ids import GroupKey, NodeName, PodKey, QueueName
 from baton.model.meta import Metadata
@@ -92,8 +91,8 @@ class PodWords:
             gated=held or bool(pod.spec.scheduling_gates),
             ours=self.is_ours(pod),
             critical=priority_class in CRITICAL_CLASSES,
-            created_s=seconds_of(metadata.creation_timestamp),
-            started_s=seconds_of(status.start_time) if status.start_time else None,
+            created_s=times.seconds(metadata.creation_timestamp) or 0.0,
+            started_s=times.seconds(status.start_time),
             cooldown_s=_cooldown_s(annotations, metadata.labels),
         )
 
@@ -205,16 +204,6 @@ def expects_group(metadata: Metadata) -> bool:
     """Of a pod or of its owner: whether somebody is about to make a PodGroup, without which no pod may start."""
     annotations = metadata.annotations
     return GROUP_MIN_MEMBER in annotations and GROUP_NAME not in annotations and VOLCANO_GROUP_NAME not in annotations
-
-
-def seconds_of(timestamp: str) -> float:
-    """A Kubernetes timestamp as seconds since the epoch; zero for none."""
-    if not timestamp:
-        return 0.0
-    try:
-        return datetime.fromisoformat(timestamp).timestamp()
-    except ValueError:
-        return 0.0
 
 
 def _requests(resources: core.Requirements) -> Amounts:

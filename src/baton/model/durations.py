@@ -1,4 +1,4 @@
-"""Durations and hours of the day as Volcano's configuration writes them."""
+"""Durations as Go writes them, ages as kubectl shows them, and hours of the day as Volcano's configuration does."""
 
 import re
 
@@ -13,6 +13,40 @@ def parse_duration_s(text: str) -> float | None:
     if not text or _PART.sub("", text):
         return None
     return sum(float(amount) * _UNITS_S[unit] for amount, unit in _PART.findall(text))
+
+
+def duration_text(length_s: float) -> str:
+    """`1h2m3s` and the like, in whole seconds."""
+    rest = max(0, round(length_s))
+    hours, rest = divmod(rest, 3600)
+    minutes, rest = divmod(rest, 60)
+    return (f"{hours}h" if hours else "") + (f"{minutes}m" if hours or minutes else "") + f"{rest}s"
+
+
+def age_text(length_s: float) -> str:
+    """A length of time in the few letters that `kubectl get` uses: `45s`, `5m30s`, `3d`."""
+    passed = int(length_s)
+    if passed < -1:
+        return "<invalid>"
+    passed = max(passed, 0)
+    minutes, hours, days = passed // 60, passed // 3600, passed // 86400
+    if passed < 120:
+        return f"{passed}s"
+    if minutes < 10:
+        return _two(minutes, "m", passed % 60, "s")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return _two(days, "d", hours % 24, "h")
+    if days < 730:
+        return f"{days}d"
+    if days < 2920:
+        return _two(days // 365, "y", days % 365, "d")
+    return f"{days // 365}y"
 
 
 def parse_window_s(text: str) -> tuple[int, int] | None:
@@ -36,3 +70,7 @@ def _clock_s(text: str) -> int | None:
     if match is None or int(match[1]) > 24 or int(match[2]) > 59:
         return None
     return int(match[1]) * 3600 + int(match[2]) * 60
+
+
+def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
+    return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"

@@ -31,6 +31,15 @@ class QuantityError(BatonError):
     """A text that is not a quantity."""
 
 
+def is_quantity(text: str) -> bool:
+    """Whether the API server would take the text for an amount."""
+    try:
+        scaled(text)
+    except QuantityError:
+        return False
+    return True
+
+
 @functools.lru_cache(maxsize=8192)
 def scaled(quantity: Quantity, factor: int = 1) -> int:
     """The quantity times `factor`, rounded up to a whole number."""

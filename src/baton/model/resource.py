@@ -1,10 +1,10 @@
 """Kinds of objects: where they live in the Kubernetes API and which type they become here."""
 
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-T = TypeVar("T", bound=msgspec.Struct)
+T = TypeVar("T", bound=msgspec.Struct | dict[str, Any])
 
 
 class Resource(NamedTuple, Generic[T]):
@@ -14,6 +14,7 @@ class Resource(NamedTuple, Generic[T]):
     version: str
     plural: str
     kind: type[T]
+    """A struct with the fields that Baton uses; `dict` keeps every field."""
     namespaced: bool = True
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:

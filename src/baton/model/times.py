@@ -1,24 +1,28 @@
-"""Times and durations as Kubernetes and Go write them."""
+"""Times as Kubernetes writes them (RFC 3339), and back."""
 
 import datetime
 
 
-def stamp(now_s: float) -> str:
-    """A time as Kubernetes writes it."""
-    return datetime.datetime.fromtimestamp(now_s, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def stamp(at_s: float, zone: datetime.tzinfo = datetime.UTC) -> str:
+    """A time in whole seconds, such as `2026-01-31T12:00:00Z`, or with the offset of another zone."""
+    return _written(at_s, zone, "seconds")
 
 
-def seconds(text: str) -> float | None:
-    """A Kubernetes time in seconds since 1970, or None for what is not one."""
+def micro_stamp(at_s: float) -> str:
+    """A time with its microseconds, which leases and newer events have."""
+    return _written(at_s, datetime.UTC, "microseconds")
+
+
+def seconds(text: str | None) -> float | None:
+    """A time in seconds since 1970, or None when the text is not one; without a zone it is in UTC."""
+    if not text:
+        return None
     try:
-        return datetime.datetime.fromisoformat(text).timestamp()
+        moment = datetime.datetime.fromisoformat(text)
     except ValueError:
         return None
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)).timestamp()
 
 
-def go_duration(length_s: float) -> str:
-    """A length of time as Go writes it: `1h2m3s`."""
-    rest = max(0, round(length_s))
-    hours, rest = divmod(rest, 3600)
-    minutes, rest = divmod(rest, 60)
-    return (f"{hours}h" if hours else "") + (f"{minutes}m" if hours or minutes else "") + f"{rest}s"
+def _written(at_s: float, zone: datetime.tzinfo, precision: str) -> str:
+    return datetime.datetime.fromtimestamp(at_s, zone).isoformat(timespec=precision).replace("+00:00", "Z")

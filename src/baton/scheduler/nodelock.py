@@ -8,7 +8,6 @@ scheduler's lock does not stay.
 """
 
 import asyncio
-import datetime
 from collections.abc import Callable
 
 import structlog
@@ -18,8 +17,7 @@ from baton.kube.client import Client
 from baton.kube.errors import ConflictError, NotFoundError
 from baton.kube.store import Key, Store
 from baton.mapping.cards import ALLOCATING
-from baton.mapping.pods import seconds_of
-from baton.model import core
+from baton.model import core, times
 from baton.model.card_annotations import BIND_PHASE, NODE_LOCK, NODE_LOCK_OWNER, lock_owner
 from baton.model.ids import NodeName, PodKey
 
@@ -75,7 +73,7 @@ class NodeLocks:
         since = found.metadata.annotations.get(NODE_LOCK)
         if since is not None and not self._stale(found, since, uid):
             return False
-        now = datetime.datetime.fromtimestamp(self._now_s(), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = times.stamp(self._now_s())
         try:
             await self._write(found, now, self._owner(pod, uid))
         except ConflictError:
@@ -84,7 +82,7 @@ class NodeLocks:
 
     def _stale(self, node: core.Node, since: str, uid: str) -> bool:
         """Too old, of a pod that has nothing left to allocate, or of the pod itself: its last scheduler left it."""
-        if self._now_s() - seconds_of(since) > EXPIRES_S:
+        if self._now_s() - (times.seconds(since) or 0.0) > EXPIRES_S:
             return True
         owner, name = lock_owner(node.metadata.annotations.get(NODE_LOCK_OWNER, ""))
         if not name:

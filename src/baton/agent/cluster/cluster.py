@@ -8,7 +8,7 @@ told when it is back.
 
 import asyncio
 import contextlib
-import datetime
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,7 +31,7 @@ from baton.kube.errors import ConflictError
 from baton.kube.recorder import Recorder
 from baton.kube.reflector import Reflector
 from baton.kube.store import Delta, Key, Store
-from baton.model import card_annotations
+from baton.model import card_annotations, times
 from baton.model.card_annotations import LOAD, NODE_LOCK, NODE_LOCK_OWNER, OFFERED_CARDS, REGISTER, Share, lock_owner
 from baton.model.ids import CardId, PodUid
 from baton.model.meta import Metadata, ObjectReference
@@ -366,7 +366,7 @@ class ClusterSide(Companion):
         verdicts = agent.gpus.tracker.verdicts()
         bad = {verdict.card: verdict.reason for verdict in verdicts if not verdict.healthy}
         sentences = [f"{card}: {reason}" for card, reason in bad.items()]
-        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = times.stamp(time.time())
         condition = {
             "type": CONDITION,
             "status": "False" if bad else "True",

@@ -165,7 +165,7 @@ def view(
         if output is not Format.TABLE:
             write_data(job, output)
             return
-        pods = cluster.table(PODS, where, labelSelector=f"{workloads.JOB_NAME_LABEL}={name}")
+        pods = cluster.table(PODS, where, label_selector=f"{workloads.JOB_NAME_LABEL}={name}")
         events = _events(cluster, job)
     spec, state = job.get("spec", {}), job.get("status", {}).get("state", {})
     facts = [

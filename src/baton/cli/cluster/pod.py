@@ -42,12 +42,12 @@ def list_(
     with connect(kubeconfig, context) as cluster:
         where = None if all_namespaces else namespace or cluster.access.namespace
         selector = workloads.pod_selector(job, queue)
-        pods = cluster.list(PODS, where, **selector)
+        pods = cluster.list(PODS, where, label_selector=selector)
         pods = [pod for pod in pods if not queue or workloads.belongs_to_queue(pod["metadata"], queue)]
         if output is not Format.TABLE:
             write_data(pods, output)
             return
-        shown = cluster.table(PODS, where, **selector)
+        shown = cluster.table(PODS, where, label_selector=selector)
     if not pods:
         note(f"no pods of jobs found in {place(where)}" if not queue else f"no pods found in {place(where)}")
         return

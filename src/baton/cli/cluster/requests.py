@@ -6,15 +6,16 @@ connection; what is not there becomes a sentence that says where it was looked f
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+import contextlib
+from collections.abc import Coroutine, Iterator, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
 import msgspec
 
 from baton.errors import BatonError
-from baton.kube.client import MERGE_PATCH, WHOLE, Client
-from baton.kube.errors import GoneError, NotFoundError
+from baton.kube.client import MERGE_PATCH, Client
+from baton.kube.errors import NotFoundError
 from baton.kube.kubeconfig import Access
 from baton.model.resource import Resource
 
@@ -74,28 +75,17 @@ class Cluster:
     def get(self, resource: Resource[Any], name: str, namespace: str | None = None) -> Object:
         return _readable(self._object("GET", resource, namespace, name))
 
-    def list(self, resource: Resource[Any], namespace: str | None = None, **selectors: str) -> list[Object]:
-        """Every object, page by page, in the server's order (by namespace and name); in one piece where the server
-        forgot in the midst of it what it was listing."""
-        items: list[Object] = []
-        limit, token = 500, ""
-        while True:
-            query = {"limit": str(limit), "continue": token, **selectors}
-            try:
-                page = self._object("GET", resource, namespace, parameters=query)
-            except GoneError:
-                if not token:
-                    raise
-                limit, token, items = WHOLE, "", []
-                continue
-            items += map(_readable, page.get("items") or [])
-            token = page.get("metadata", {}).get("continue", "")
-            if not token:
-                return items
+    def list(self, resource: Resource[Any], namespace: str | None = None, *, label_selector: str = "") -> list[Object]:
+        """Every object, in the server's order: by namespace and name."""
+        objects: Resource[Object] = resource._replace(kind=dict)
+        with _told(resource, namespace):
+            found = self.wait(self._client.list_all(objects, namespace, label_selector=label_selector))
+        return [_readable(item) for item in found]
 
-    def table(self, resource: Resource[Any], namespace: str | None = None, **selectors: str) -> Table:
+    def table(self, resource: Resource[Any], namespace: str | None = None, *, label_selector: str = "") -> Table:
         """The objects as rows of text, made by the server."""
-        answer = self._ask("GET", resource, namespace, parameters=selectors, accept=_TABLE)
+        selected = {"labelSelector": label_selector}
+        answer = self._ask("GET", resource, namespace, parameters=selected, accept=_TABLE)
         with self._client.expecting("table"):
             return msgspec.json.decode(answer, type=Table)
 
@@ -119,10 +109,8 @@ class Cluster:
     def _ask(
         self, method: str, resource: Resource[Any], namespace: str | None, name: str = "", **details: Any
     ) -> bytes:
-        try:
+        with _told(resource, namespace, name):
             return self.wait(self._client.request(method, resource.path(namespace, name), **details))
-        except NotFoundError as error:
-            raise _not_found(resource, name, namespace, error) from None
 
 
 def _readable(item: Object) -> Object:
@@ -145,6 +133,15 @@ class UnknownKindError(BatonError):
 
 class RightsError(BatonError):
     """Somebody who may not see the whole cluster asked for what needs all of it."""
+
+
+@contextlib.contextmanager
+def _told(resource: Resource[Any], namespace: str | None, name: str = "") -> Iterator[None]:
+    """Answers a 404 with a sentence that says where Baton looked."""
+    try:
+        yield
+    except NotFoundError as error:
+        raise _not_found(resource, name, namespace, error) from None
 
 
 def _not_found(resource: Resource[Any], name: str, namespace: str | None, error: NotFoundError) -> BatonError:

@@ -3,8 +3,7 @@
 `baton job …` and `vcctl job …` are two ways to say the same things; what they say is here, once.
 """
 
-import datetime
-import re
+import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,7 +13,9 @@ import yaml
 
 from baton.cli.cluster.requests import Cluster, Object
 from baton.errors import UsageError
-from baton.model import card_annotations
+from baton.model import card_annotations, times
+from baton.model.durations import age_text
+from baton.model.quantities import is_quantity
 from baton.model.volcano import COMMANDS, QUEUES, SCHEDULING
 
 PHASES = ("Inqueue", "Pending", "Running", "Unknown", "Completed")
@@ -25,7 +26,6 @@ QUEUE_NAME_LABEL = "volcano.sh/queue-name"
 QUEUE_NAME_ANNOTATION = "scheduling.volcano.sh/queue-name"
 _JOB_TYPE_LABEL = "volcano.sh/job-type"
 
-_QUANTITY = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i)?")
 _UNKNOWN_AGE = "<unknown>"
 
 
@@ -34,7 +34,7 @@ def parse_amounts(text: str, field: str) -> dict[str, str]:
     amounts: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         name, equals, amount = part.partition("=")
-        if not name or not equals or not _QUANTITY.fullmatch(amount):
+        if not name or not equals or not is_quantity(amount):
             raise UsageError(f"{field} has {part!r}, expected RESOURCE=AMOUNT such as cpu=1 or memory=2Gi")
         amounts[name] = amount
     return amounts
@@ -129,11 +129,11 @@ def order_queue(cluster: Cluster, name: str, action: str) -> None:
     cluster.create(COMMANDS, command_object(queue, SCHEDULING, "Queue", action), "default")
 
 
-def pod_selector(job: str, queue: str) -> dict[str, str]:
-    """Which pods to list: of a job, of all jobs, or all of them when a queue is to be looked for in each."""
+def pod_selector(job: str, queue: str) -> str:
+    """The label selector of the pods of one job or of all jobs; empty with a queue, which each pod is checked for."""
     if job:
-        return {"labelSelector": f"{JOB_NAME_LABEL}={job}"}
-    return {} if queue else {"labelSelector": JOB_NAME_LABEL}
+        return f"{JOB_NAME_LABEL}={job}"
+    return "" if queue else JOB_NAME_LABEL
 
 
 def cards_of(metadata: Object) -> list[str]:
@@ -177,34 +177,7 @@ def belongs_to_queue(metadata: Object, queue: str) -> bool:
     return queue in (labels.get(QUEUE_NAME_LABEL), annotations.get(QUEUE_NAME_ANNOTATION))
 
 
-def age(timestamp: str | None, now: datetime.datetime | None = None) -> str:
-    """The time since a timestamp, in the few letters that kubectl uses."""
-    if not timestamp:
-        return _UNKNOWN_AGE
-    then = datetime.datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
-    passed = int(((now or datetime.datetime.now(datetime.UTC)) - then).total_seconds())
-    if passed < -1:
-        return "<invalid>"
-    passed = max(passed, 0)
-    minutes, hours, days = passed // 60, passed // 3600, passed // 86400
-    if passed < 120:
-        return f"{passed}s"
-    if minutes < 10:
-        return _two(minutes, "m", passed % 60, "s")
-    if minutes < 180:
-        return f"{minutes}m"
-    if hours < 8:
-        return _two(hours, "h", minutes % 60, "m")
-    if hours < 48:
-        return f"{hours}h"
-    if days < 8:
-        return _two(days, "d", hours % 24, "h")
-    if days < 730:
-        return f"{days}d"
-    if days < 2920:
-        return _two(days // 365, "y", days % 365, "d")
-    return f"{days // 365}y"
-
-
-def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
-    return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
+def age(timestamp: str | None, now_s: float | None = None) -> str:
+    """The time since a timestamp, as `kubectl get` shows it."""
+    since_s = times.seconds(timestamp)
+    return _UNKNOWN_AGE if since_s is None else age_text((time.time() if now_s is None else now_s) - since_s)

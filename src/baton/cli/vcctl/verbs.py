@@ -187,7 +187,7 @@ def _delete_queue(cluster: Cluster, values: Values) -> None:
 def _list_pods(cluster: Cluster, values: Values) -> None:
     job, queue = values["job"], values["queue"]
     where = None if values["all-namespaces"] else values["namespace"]
-    table = cluster.table(PODS, where, **workloads.pod_selector(job, queue))
+    table = cluster.table(PODS, where, label_selector=workloads.pod_selector(job, queue))
     labels = [row.object["metadata"].get("labels") or {} for row in table.rows]
     if job and queue and any(found.get(workloads.QUEUE_NAME_LABEL, queue) != queue for found in labels):
         raise BatonError(f"job {job} is not in queue {queue}; leave one of --job and --queue out")

@@ -1,12 +1,12 @@
 """The text of `vcctl job view`: a job and its events, in the lines that Volcano's command prints."""
 
-import datetime
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from baton.cli.cluster.requests import Object
 from baton.cli.cluster.workloads import age
+from baton.model import times
 
 _STATUS_COUNTS = {
     "Succeeded": "succeeded",
@@ -151,10 +151,8 @@ def _words(values: list[str] | None) -> str:
 
 
 def _time(timestamp: str | None) -> str:
-    if not timestamp:
-        return _NO_TIME
-    then = datetime.datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
-    return then.astimezone(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S +0000 UTC")
+    at_s = times.seconds(timestamp)
+    return _NO_TIME if at_s is None else times.stamp(at_s).replace("T", " ").replace("Z", " +0000 UTC")
 
 
 def _cpu(amount: str | int) -> str:

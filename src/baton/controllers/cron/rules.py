@@ -78,7 +78,7 @@ def job_name(cron: CronJob, due: datetime.datetime) -> str:
 def job_body(cron: CronJob, due: datetime.datetime) -> dict[str, Any]:
     """The job as it is created."""
     template = cron.spec.job_template
-    wall = due.astimezone(time_zone(cron.spec.time_zone)).isoformat(timespec="seconds").replace("+00:00", "Z")
+    wall = times.stamp(due.timestamp(), time_zone(cron.spec.time_zone))
     return {
         "apiVersion": BATCH,
         "kind": JOB_KIND,
@@ -186,7 +186,7 @@ def _age(job: Job) -> tuple[str, str]:
 
 
 def _moment(text: str | None) -> datetime.datetime | None:
-    at_s = times.seconds(text) if text else None
+    at_s = times.seconds(text)
     try:
         return None if at_s is None else datetime.datetime.fromtimestamp(at_s, datetime.UTC)
     except (ValueError, OverflowError):  # beyond the calendar

@@ -25,8 +25,9 @@ import msgspec
 from baton.controllers.job.census import ACTIVE, TARGETED, Slot, counted, doomed_pods, missing_pods, phase_of
 from baton.controllers.job.lifecycle import RUNNING, SUCCEEDED, Happening, PodView, Reaction, happenings, react
 from baton.controllers.object_events import Said
+from baton.model.durations import duration_text
 from baton.model.names import JOB_VERSION, BusAction, JobEvent, JobPhase, PodGroupPhase
-from baton.model.times import go_duration, seconds, stamp
+from baton.model.times import seconds, stamp
 from baton.model.volcano import Job, JobCondition, JobState, JobStatus, PodGroup
 
 _ENDINGS = {
@@ -354,7 +355,7 @@ def _moved(job: Job, status: JobStatus, *, nothing_to_delete: bool, now_s: float
     moved = _entered(status, target, now_s, reason, message)
     if target.final:
         began_s = seconds(job.metadata.creation_timestamp)
-        lasted = go_duration(now_s - began_s) if began_s is not None else None
+        lasted = duration_text(now_s - began_s) if began_s is not None else None
         moved = msgspec.structs.replace(moved, running_duration=lasted)
     return moved
 

@@ -194,7 +194,7 @@ def view(pod: Pod) -> PodView:
         restarts=sum(container.restart_count for container in containers),
         ready=all(container.ready for container in status.container_statuses),
         created_s=seconds(metadata.creation_timestamp) or 0.0,
-        finished_s=seconds(ended.finished_at) if ended is not None and ended.finished_at else None,
+        finished_s=seconds(ended.finished_at) if ended is not None else None,
     )
 
 

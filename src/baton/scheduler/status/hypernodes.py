@@ -6,6 +6,7 @@ something is wrong a condition `Valid` and an event. Only differences are writte
 """
 
 import asyncio
+import time
 from typing import Any
 
 import msgspec
@@ -19,9 +20,9 @@ from baton.kube.recorder import Recorder
 from baton.kube.store import Key
 from baton.model import volcano
 from baton.model.meta import ObjectReference
+from baton.model.times import stamp
 from baton.scheduler.feed.feed import Feed
 from baton.scheduler.settings import Settings
-from baton.scheduler.status.statuses import now_text
 
 VALID = "Valid"
 LEFT_OUT, COMPLETE = "MembersLeftOut", "MembersFound"
@@ -84,7 +85,7 @@ def missing(hyper_node: volcano.HyperNode, forest: Forest) -> dict[str, Any]:
     known = next((item for item in hyper_node.status.conditions if item.type == VALID), None)
     if (known.message if known is not None else "") != problem:
         status = "False" if problem else "True"
-        since = known.last_transition_time if known is not None and known.status == status else now_text()
+        since = known.last_transition_time if known is not None and known.status == status else stamp(time.time())
         made = volcano.HyperNodeCondition(
             type=VALID,
             status=status,

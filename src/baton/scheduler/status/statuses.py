@@ -13,7 +13,6 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -32,6 +31,7 @@ from baton.kube.store import Delta, Key
 from baton.model import core, volcano
 from baton.model.ids import GroupKey, NodeName, PodKey
 from baton.model.meta import ObjectReference
+from baton.model.times import stamp
 from baton.scheduler.feed.feed import Feed
 from baton.scheduler.metrics import Metrics
 from baton.scheduler.settings import Settings
@@ -293,7 +293,7 @@ class Statuses:
             type=kind,
             status="True",
             transition_id=str(self._cycle),
-            last_transition_time=now_text(),
+            last_transition_time=stamp(time.time()),
             reason=reason,
             message=message,
         )
@@ -317,7 +317,7 @@ class Statuses:
                     "message": told.message,
                 }
                 if known is None or known.status != "False":
-                    condition["lastTransitionTime"] = now_text()
+                    condition["lastTransitionTime"] = stamp(time.time())
                 change["conditions"] = [condition]
                 self._recorder.record(_about(pod), "FailedScheduling", told.message, warning=True)
         nominated = self._nominated.get(key, NodeName(""))
@@ -350,7 +350,3 @@ def _about(pod: core.Pod) -> ObjectReference:
     return ObjectReference(
         kind="Pod", namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, api_version="v1"
     )
-
-
-def now_text() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
