@@ -29,7 +29,7 @@ app = command_app(help="A real Kubernetes on this machine, for tests.", no_args_
 
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
-NameOption = Annotated[str, typer.Option("--name", help="Which bed.")]
+NameOption = Annotated[str, typer.Option("--name", help="Name of the bed.")]
 VersionOption = Annotated[str, typer.Option("--kubernetes-version", help="Kubernetes version, as 1.MINOR.PATCH.")]
 
 
@@ -172,7 +172,7 @@ def build(
 ) -> None:
     """Compile the programs that are not in the user's cache yet.
 
-    Without a Go module proxy the command prints one line and succeeds, except in CI.
+    Without a Go module proxy the command prints one line and succeeds, except in CI or if sets are named.
     """
     known = {
         program_set.name: program_set
