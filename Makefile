@@ -10,7 +10,7 @@ PYTEST_FLAGS ?=
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup --durations 10
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check quick test lint bench docs clean native lock format manifests
+.PHONY: help setup demo check quick test lint bench docs clean native lock format manifests map
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ docs: $(VENV)/.ready ## Build the documentation into ./site
 
 manifests: $(VENV)/.ready ## Regenerate deploy/crds/crds.yaml from baton.install.crds
 	$(BIN)/baton install --crds --print > deploy/crds/crds.yaml
+
+map: $(VENV)/.ready ## Bring the map of modules in docs/architecture.md up to date
+	@$(BIN)/python -m tests.packaging.module_map
 
 native: $(VENV)/.ready ## Compile the C libraries
 	@$(BIN)/python native/build.py > /dev/null
