@@ -95,7 +95,7 @@ class Judge:
             view = table.view(plane=NOW)
             names = view.names()
             refused: dict[str, str] = {}
-            for check in session.checks(session.state.tasks[pod.key], view):
+            for check in session.places.checks(session.state.tasks[pod.key], view):
                 for name, ok in zip(names, check.ok.tolist(), strict=True):
                     if not ok:
                         refused.setdefault(name, check.reason)

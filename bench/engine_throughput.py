@@ -36,8 +36,7 @@ from baton.engine.objects import (
 from baton.engine.plan import Plan
 from baton.engine.plugins import BUILT_IN
 from baton.engine.presets import configured
-from baton.engine.session.plugin import NoArguments, PerNode
-from baton.engine.session.session import Session
+from baton.engine.session.plugin import NoArguments, PerNode, SessionView
 from baton.engine.state.jobs import Task
 from baton.model.ids import CardId, GroupKey, NodeName, PodKey, QueueName
 
@@ -68,7 +67,7 @@ class Naive(PerNode[NoArguments]):
 
     cycle = 0
 
-    def open(self, session: Session) -> None:
+    def open(self, session: SessionView) -> None:
         self.cycle += 1
 
     def fits(self, task: Task, node: Node) -> str | None:
@@ -82,7 +81,7 @@ class Naive(PerNode[NoArguments]):
     def rate(self, task: Task, node: Node) -> float:
         return float(len(node.cards))
 
-    def revision(self, session: Session) -> object:
+    def revision(self, session: SessionView) -> object:
         return self.cycle
 
 
@@ -127,7 +126,7 @@ def jobs(specs: list[PodSpec], number: int, size: int, prefix: str = "j", **grou
 
 
 def cluster(nodes: int, conf: str = "simple") -> Engine:
-    engine = Engine(configured(conf, {**BUILT_IN, "naive": Naive}), catalogue={**BUILT_IN, "naive": Naive})
+    engine = Engine(configured(conf, {**BUILT_IN, "naive": Naive}))
     engine.apply([QueueChanged(Queue(name=QueueName("default"))), *(NodeChanged(node(at)) for at in range(nodes))])
     return engine
 

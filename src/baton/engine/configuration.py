@@ -11,38 +11,16 @@ from typing import Any
 import msgspec
 import yaml
 
+from baton.engine.session.hooks import FLAGS
 from baton.engine.session.plugin import Plugin
 from baton.errors import BatonError
 from baton.model.suggestions import did_you_mean
 
-FLAG_HOOKS: dict[str, tuple[str, ...]] = {
-    "enableJobOrder": ("job_key",),
-    "enableJobReady": ("job_ready",),
-    "enableJobPipelined": ("job_pipelined",),
-    "enableTaskOrder": ("task_key",),
-    "enablePreemptable": ("preemptable",),
-    "enableReclaimable": ("reclaimable",),
-    "enablePreemptive": ("preemptive",),
-    "enableQueueOrder": ("queue_key",),
-    "enablePredicate": ("filters", "world_filters"),
-    "enableBestNode": (),
-    "enableNodeOrder": ("scores", "world_scores", "card_scores"),
-    "enableTargetJob": ("may_start",),
-    "enableReservedNodes": (),
-    "enableJobEnqueued": ("job_enqueueable",),
-    "enableJobStarving": ("job_starving",),
-    "enabledClusterOrder": (),
-    "enabledVictim": ("victims",),
-    "enabledOverused": ("overused",),
-    "enabledAllocatable": ("allocatable",),
-    "enabledHyperNodeOrder": ("domain_scores",),
-    "enabledSubJobReady": (),
-    "enabledSubJobPipelined": (),
-    "enabledSubJobOrder": (),
-    "enabledHyperNodeGradient": (),
-}
 HIERARCHY_FLAG = "enableHierarchy"
 TOP_KEYS = ("actions", "tiers", "configurations", "metrics")
+
+NOT_SUPPORTED = {"extender": "Baton calls no HTTP extenders; load your own plugin instead (--plugin FILE)"}
+"""Volcano's plugins that Baton does without on purpose."""
 
 _SHOWN = 60
 """Characters of a wrong value that a sentence shows."""
@@ -59,10 +37,14 @@ class ConfigurationError(BatonError):
 
 
 class PluginOption(msgspec.Struct, frozen=True):
-    name: str
+    plugin: type[Plugin[Any]]
     arguments: msgspec.Struct
     flags: dict[str, bool] = {}
     hierarchy: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.plugin.name
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,8 +141,10 @@ class _Reader:
         name = value["name"]
         plugin = self.catalogue.get(name)
         if plugin is None:
+            why = NOT_SUPPORTED.get(name)
+            problem = f"is not a plugin and skipped{_meant(name, self.catalogue)}"
             self.warnings.append(
-                f"{self.where}: {path}.name {name!r} is not a plugin and skipped{_meant(name, self.catalogue)}"
+                f"{self.where}: {path}.name {name!r} {f'is not supported and skipped: {why}' if why else problem}"
             )
             return None
         if name in seen:
@@ -171,8 +155,8 @@ class _Reader:
         for key, given in value.items():
             if key in ("name", "arguments"):
                 continue
-            if key != HIERARCHY_FLAG and key not in FLAG_HOOKS:
-                known = (*FLAG_HOOKS, HIERARCHY_FLAG)
+            if key != HIERARCHY_FLAG and key not in FLAGS:
+                known = (*FLAGS, HIERARCHY_FLAG)
                 self.warnings.append(f"{self.where}: {path}.{key} is not a flag and ignored{_meant(str(key), known)}")
                 continue
             try:
@@ -182,7 +166,7 @@ class _Reader:
         arguments = self._arguments(f"{path}.arguments", plugin, value.get("arguments") or {})
         if arguments is None:
             return None
-        return PluginOption(name, arguments, flags, flags.get(HIERARCHY_FLAG, False))
+        return PluginOption(plugin, arguments, flags, flags.get(HIERARCHY_FLAG, False))
 
     def _arguments(self, path: str, plugin: type[Plugin[Any]], given: object) -> msgspec.Struct | None:
         if not isinstance(given, dict):

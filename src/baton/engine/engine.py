@@ -8,8 +8,7 @@ A plan is assumed to happen: the next cycle counts its bindings and evictions. W
 `BindFailed` or `EvictFailed`; when it does, the cluster's own events confirm it and change nothing.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import msgspec
 
@@ -18,13 +17,11 @@ from baton.engine.configuration import Configuration
 from baton.engine.events import Event
 from baton.engine.explain import Explainer, first_refused
 from baton.engine.plan import Plan
-from baton.engine.plugins import BUILT_IN
+from baton.engine.search.signatures import SignatureCache
 from baton.engine.session.credit import credits_of
-from baton.engine.session.hooks import Framework
 from baton.engine.session.phases import update_phases
-from baton.engine.session.plugin import Plugin
 from baton.engine.session.session import Session
-from baton.engine.session.signatures import SignatureCache
+from baton.engine.session.tiers import Tiers
 from baton.engine.session.turns import OutOfTime, Turns
 from baton.engine.state.cluster import ClusterState
 from baton.engine.state.intake import Intake
@@ -42,24 +39,25 @@ class Engine:
         self,
         configuration: Configuration,
         *,
-        catalogue: Mapping[str, type[Plugin[Any]]] = BUILT_IN,
         memory_overcommit: float = 1.0,
         share_overcommit: float = 1.0,
-        ports: Mapping[str, Any] | None = None,
     ) -> None:
-        self._catalogue = catalogue
         self.state = ClusterState(memory_overcommit=memory_overcommit, share_overcommit=share_overcommit)
         self._intake = Intake(self.state)
-        self.framework = Framework(configuration, catalogue)
-        self._ports = ports
+        self.tiers = Tiers(configuration)
         self._cache = SignatureCache(self.state)
         self._turns = Turns()
 
     def configure(self, configuration: Configuration) -> None:
         """Go on with another configuration; the state stays."""
-        self.framework = Framework(configuration, self._catalogue)
+        self.tiers = Tiers(configuration)
         self._cache = SignatureCache(self.state)
         self._turns = Turns()
+
+    def has_work(self) -> bool:
+        """Whether a cycle could decide anything: a job waits, or an action works when none does."""
+        actions = self.tiers.configuration.actions
+        return bool(self.state.active) or any(ACTIONS[name].works_when_idle for name in actions)
 
     def apply(self, events: Iterable[Event]) -> None:
         self._intake.apply(events)
@@ -71,24 +69,24 @@ class Engine:
         """
         turns = self._turns
         turns.start_cycle(out_of_time)
-        session = Session(self.state, self.framework, self._cache, now_s, self._ports, turns)
-        for action in self.framework.configuration.actions:
+        session = Session(self.state, self.tiers, self._cache, now_s, turns)
+        for action in self.tiers.configuration.actions:
             turns.start_action(action)
-            ACTIONS[action](session)
+            ACTIONS[action].run(session)
             if turns.cut:
                 break
         verdicts = self._verdicts(session) if explain and not turns.cut else ()
         update_phases(session)
         session.close()
-        turns.end_cycle(session.blocked, session.placeable)
+        turns.end_cycle(session.decisions.blocked, session.decisions.placeable)
         return Plan(
             now_s=now_s,
-            bindings=tuple(session.bindings),
-            evictions=tuple(session.evictions),
-            nominations=tuple(session.nominations),
-            phases=tuple(session.phases.values()),
+            bindings=tuple(session.decisions.bindings),
+            evictions=tuple(session.decisions.evictions),
+            nominations=tuple(session.decisions.nominations),
+            phases=tuple(session.decisions.phases.values()),
             verdicts=verdicts,
-            refused=any(cause is Cause.NOT_ADMITTED for cause, _ in session.blocked.values()),
+            refused=any(cause is Cause.NOT_ADMITTED for cause, _ in session.decisions.blocked.values()),
             cut=turns.cut,
         )
 
@@ -110,9 +108,14 @@ class Engine:
             if cause is Cause.NODES and job.pending:
                 # As many of the gang as fit are put in their places, so that the nodes are judged by what is then left.
                 refused = first_refused(session, attempt, job)
-                session.placeable[job.key] = len(attempt.allocated)
+                session.decisions.placeable[job.key] = len(attempt.allocated)
                 cause, stuck = refused if refused is not None else (Cause.NEXT, stuck)
-                if stuck is not None and stuck.nominated is not None and cause is Cause.NODES and session.find(stuck):
+                if (
+                    stuck is not None
+                    and stuck.nominated is not None
+                    and cause is Cause.NODES
+                    and session.places.find(stuck)
+                ):
                     cause = Cause.PIPELINED
                 if cause is Cause.QUEUE_SHARE:
                     attempt.discard()  # the queue is judged by what it uses, and the job by all that it needs
@@ -133,7 +136,7 @@ class Engine:
     def _verdicts(session: Session) -> tuple[Verdict, ...]:
         explainer = Explainer(session)
         found = []
-        for key, (cause, stuck) in sorted(session.blocked.items()):
+        for key, (cause, stuck) in sorted(session.decisions.blocked.items()):
             job = session.state.jobs.get(key)
             if job is not None:
                 found.append(explainer.explain(job, cause, stuck))
@@ -141,4 +144,4 @@ class Engine:
 
     def session(self, now_s: float) -> Session:
         """An open session, for questions and for tests; close it before the next event."""
-        return Session(self.state, self.framework, self._cache, now_s, self._ports)
+        return Session(self.state, self.tiers, self._cache, now_s)

@@ -14,14 +14,15 @@ from baton.engine.cards.ledger import CLAIMS
 from baton.engine.objects import CardKind, GroupPhase, QueueState
 from baton.engine.search.domains import DONE, Rank, Tried
 from baton.engine.search.room import fitting_cards
+from baton.engine.search.signatures import Key
+from baton.engine.session import hooks
 from baton.engine.session.plugin import Lack, Vote
 from baton.engine.session.session import Session
-from baton.engine.session.signatures import Key
+from baton.engine.session.statement import Statement
 from baton.engine.state.columns import FUTURE, Array, Bools
 from baton.engine.state.jobs import Job, QueueShare, Task
 from baton.engine.state.nodes import NodeView
 from baton.engine.state.resources import CPU, MEMORY, Vector
-from baton.engine.state.statement import Statement
 from baton.engine.verdicts import Cause, NearestFit, NodeReason, Verdict
 
 NEAREST_SHOWN = 2
@@ -62,8 +63,8 @@ def first_refused(session: Session, attempt: Statement, job: Job) -> tuple[Cause
 
     def place(task: Task) -> bool:
         nonlocal refused
-        within = session.allocatable(queue, task)
-        placement = session.find(task) if within else None
+        within = session.votes.allocatable(queue, task)
+        placement = session.places.find(task) if within else None
         if placement is None or placement.later:
             refused = refused or (Cause.NODES if within else Cause.QUEUE_SHARE, task)
             return False
@@ -73,15 +74,15 @@ def first_refused(session: Session, attempt: Statement, job: Job) -> tuple[Cause
     def everything() -> Rank | None:
         nonlocal refused
         refused = None
-        waiting = sorted(job.pending.values(), key=session.task_key, reverse=True)
-        started = session.domains.fill(
-            job, waiting, attempt, place, lambda _tasks: session.job_ready(job), all_or_nothing=True
+        waiting = sorted(job.pending.values(), key=session.votes.task_key, reverse=True)
+        started = session.places.domains.fill(
+            job, waiting, attempt, place, lambda _tasks: session.votes.job_ready(job), all_or_nothing=True
         )
         return DONE if started or refused is None else None
 
-    if session.domains.attempt(job, attempt, everything) is not None:
+    if session.places.domains.attempt(job, attempt, everything) is not None:
         return None
-    return refused or (Cause.NODES, min(job.pending.values(), key=session.task_key))
+    return refused or (Cause.NODES, min(job.pending.values(), key=session.votes.task_key))
 
 
 class Explainer:
@@ -96,10 +97,10 @@ class Explainer:
         session = self._session
         if cause is None:
             cause = self.cause(job)
-        task = stuck or min(job.pending.values(), key=session.task_key, default=None)
+        task = stuck or min(job.pending.values(), key=session.votes.task_key, default=None)
         nodes = self._nodes(task) if task is not None and cause in (Cause.NODES, Cause.GANG, Cause.PIPELINED) else None
         lacks = self._lacks(job, cause)
-        placeable = session.placeable.get(job.key, 0)
+        placeable = session.decisions.placeable.get(job.key, 0)
         if cause is Cause.NODES and job.min_member > 1:
             cause = Cause.GANG
         return Verdict(
@@ -119,20 +120,20 @@ class Explainer:
 
     def _lacks(self, job: Job, cause: Cause) -> list[Lack]:
         """What the first plugin that keeps the job out, or holds its pods back, has too little of."""
-        framework, queue = self._session.framework, job.queue
+        tiers, queue = self._session.tiers, job.queue
         if cause is Cause.NOT_ADMITTED:
-            for plugin in framework.flat("job_enqueueable"):
+            for plugin in tiers.flat(hooks.JOB_ENQUEUEABLE):
                 if plugin.job_enqueueable(job) is Vote.REJECT:
                     return list(plugin.lacks(job))
         elif cause is Cause.QUEUE_SHARE and queue is not None:
             charge = self._to_start(job)
-            found = (list(plugin.share_lacks(queue, charge)) for plugin in framework.flat("allocatable"))
+            found = (list(plugin.share_lacks(queue, charge)) for plugin in tiers.flat(hooks.ALLOCATABLE))
             return next(filter(None, found), [])
         return []
 
     def _to_start(self, job: Job) -> Vector:
         """What the tasks that go first take, as many as the job needs to start, or one."""
-        tasks = sorted(job.asking(), key=self._session.task_key)
+        tasks = sorted(job.asking(), key=self._session.votes.task_key)
         missing = max(job.min_member - job.ready_count(), 1)
         return sum((task.needs.charge for task in tasks[:missing]), self._session.state.resources.zeros())
 
@@ -145,27 +146,27 @@ class Explainer:
             return Cause.NOT_ADMITTED if job.queue.queue.state is QueueState.OPEN else Cause.QUEUE_CLOSED
         if not job.pending and any(job.gated()):
             return Cause.GATED
-        if session.job_valid(job) is not None:
+        if session.votes.job_valid(job) is not None:
             return Cause.NOT_VALID
-        if session.overused(job.queue):
+        if session.votes.overused(job.queue):
             return Cause.QUEUE_OVERUSED
         if job.queue.strict and self._is_behind(job, job.queue):
             return Cause.HELD_BACK
-        task = min(job.pending.values(), key=session.task_key, default=None)
-        if task is not None and not session.allocatable(job.queue, task):
+        task = min(job.pending.values(), key=session.votes.task_key, default=None)
+        if task is not None and not session.votes.allocatable(job.queue, task):
             return Cause.QUEUE_SHARE
         return Cause.NODES
 
     def _is_behind(self, job: Job, queue: QueueShare) -> bool:
         """Whether a job that goes first in the queue has not started yet."""
         session = self._session
-        key = session.job_key(job)
+        key = session.votes.job_key(job)
         return any(
             other.pending
             and other.phase is not GroupPhase.PENDING
             and not other.is_ready()
-            and session.job_valid(other) is None
-            and session.job_key(other) < key
+            and session.votes.job_valid(other) is None
+            and session.votes.job_key(other) < key
             for other in queue.jobs.values()
         )
 
@@ -174,10 +175,10 @@ class Explainer:
         if cause is Cause.QUEUE_SHARE:
             return f"one more pod would take queue {queue} above its share or limit ({self._usage(job)})"
         if cause is Cause.NOT_VALID:
-            return self._session.job_valid(job) or "the job is not complete"
+            return self._session.votes.job_valid(job) or "the job is not complete"
         if cause in _DETAILS:
             return _DETAILS[cause].format(queue=queue)
-        tried = self._session.domains.tried.get(job.key)
+        tried = self._session.places.domains.tried.get(job.key)
         if tried is not None:
             return _network(tried, job)
         if nodes is not None and nodes.feasible:
@@ -201,9 +202,9 @@ class Explainer:
     def _nodes(self, task: Task) -> _Nodes:
         session = self._session
         # What plugins hold against one job and not against its equal only matters where a node would take it at all.
-        apart = task.job is not None and session.framework.flat("sees_world") and not session.is_hopeless(task)
+        apart = task.job is not None and session.tiers.flat(hooks.SEES_WORLD) and not session.places.is_hopeless(task)
         apart = apart or (task.job is not None and task.job.group.close)
-        key = (*session.signature_key(task), task.job.key if apart and task.job is not None else None)
+        key = (*session.places.signature_key(task), task.job.key if apart and task.job is not None else None)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._look(task)
@@ -214,7 +215,7 @@ class Explainer:
         left = view.column(view.table.present).copy()
         soft = left.copy()
         counts: dict[str, list[int]] = {}
-        for check in self._session.checks(task, view):
+        for check in self._session.places.checks(task, view):
             turned_down = int(np.count_nonzero(left & ~check.ok))
             if turned_down:
                 entry = counts.setdefault(check.reason, [0, int(check.resolvable)])

@@ -6,7 +6,6 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from baton.engine.engine import Engine
-from baton.engine.plugins.proportion import ProportionPlugin
 from baton.engine.state.jobs import QueueShare, Status
 from baton.scheduler.loop import Scheduler
 
@@ -83,9 +82,10 @@ def in_base_units(resource: str, amount: float) -> float:
 
 
 def _deserved(engine: Engine, queue: QueueShare) -> Iterable[tuple[str, int]]:
-    """What a plugin worked out in the last cycle; else what the queue itself says."""
-    for plugin in engine.framework.plugins:
-        if isinstance(plugin, ProportionPlugin) and (found := plugin.deserved(queue.name)) is not None:
+    """By the plugin that works it out; without one, by the queue's own spec."""
+    for plugin in engine.tiers.plugins:
+        found = plugin.deserved(queue.name)
+        if found is not None:
             return [(name, int(amount)) for name, amount in zip(engine.state.resources.names, found, strict=False)]
     return queue.queue.deserved
 

@@ -88,7 +88,7 @@ class Scheduler:
         """Whether the last cycle also said why jobs wait; one that did not is followed by one that does."""
         self._explained_at = float("-inf")
         self._explaining_took_s = 0.0
-        self._suit(configuration)
+        self._suit()
 
     async def run(self) -> None:
         """Schedule until cancelled."""
@@ -119,15 +119,14 @@ class Scheduler:
     def configure(self, configuration: Configuration) -> None:
         """Go on with another configuration from the next cycle on."""
         self.engine.configure(configuration)
-        self._suit(configuration)
+        self._suit()
         self._woken.set()
 
-    def _suit(self, configuration: Configuration) -> None:
-        """Parts of the configuration that the loop itself heeds."""
-        options = {option.name: option for tier in configuration.tiers for option in tier}
-        shared = options.get("deviceshare")
-        self._locks.enabled = bool(getattr(shared.arguments, "node_lock", False)) if shared is not None else False
-        with_load = "usage" in options
+    def _suit(self) -> None:
+        """What the plugins need of the loop itself."""
+        plugins = self.engine.tiers.plugins
+        self._locks.enabled = any(plugin.locks_nodes for plugin in plugins)
+        with_load = any(plugin.needs_load for plugin in plugins)
         if with_load != self.feed.with_load:
             self.feed.with_load = with_load
             self.feed.retranslate_nodes()
@@ -152,7 +151,7 @@ class Scheduler:
         began = time.monotonic()
         self.engine.apply(self.feed.take())
         known = self.feed.groups_version
-        if not self.engine.state.active and "shuffle" not in self.engine.framework.configuration.actions:
+        if not self.engine.has_work():
             self._explained = True
             self._queue_statuses.looked(known, refused=False)
             return time.monotonic() - began

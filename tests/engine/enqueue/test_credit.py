@@ -103,7 +103,7 @@ def test_a_plugin_that_does_not_know_of_credit_is_asked_about_every_job() -> Non
             return Vote.REJECT
 
     known = {**BUILT_IN, "picky": Picky}
-    engine = Engine(configured(named("overcommit", "picky"), known), catalogue=known)
+    engine = Engine(configured(named("overcommit", "picky"), known))
     engine.apply([NodeChanged(node("a")), QueueChanged(queue("default"))])
     assert engine.credits(0.0) == {}
     engine.configure(configured(named("overcommit"), known))

@@ -80,7 +80,7 @@ def test_the_workload_keeps_the_most_common_pods() -> None:
 def test_a_fraction_goes_to_the_card_that_nobody_else_can_use() -> None:
     conf = 'actions: "allocate"\ntiers:\n- plugins: [{name: predicates}, {name: fragmentation}]\n'
     engine = Engine(configured(conf))
-    plugin = engine.framework.plugin("fragmentation")
+    plugin = next(item for item in engine.tiers.plugins if isinstance(item, FragmentationPlugin))
     assert isinstance(plugin, FragmentationPlugin)
     plugin.pin(Workload([(Shape(1000, 1000, 1), 1)]))
     engine.apply([QueueChanged(queue("default")), NodeChanged(node("a", cards=2)), NodeChanged(node("b", cards=2))])

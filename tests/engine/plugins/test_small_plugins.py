@@ -1,12 +1,13 @@
-"""Plugins with one idea each: load, node groups, roles together, cooldown, an outside opinion."""
+"""Plugins with one idea each: load, node groups, roles together, cooldown."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 import pytest
 
 from baton.engine.events import QueueChanged
-from baton.engine.objects import Card, CardGrant, CardKind, Pod
+from baton.engine.objects import Card, CardGrant, CardKind
+from baton.engine.presets import configured
 from baton.model.ids import CardId, NodeName
 from tests.engine.clusters import Cluster, JobLiteral, gang, job, node, pod, queue, running, spec, vgpu, whole
 
@@ -151,26 +152,11 @@ def test_cooldown_protects_a_pod_that_has_just_started() -> None:
     assert cluster.run(160.0).evicted == {"low-0"}
 
 
-class Opinion:
-    """An extender that dislikes one node and loves another."""
-
-    def turned_down(self, pod: Pod, nodes: Sequence[NodeName]) -> Mapping[NodeName, str]:
-        return {name: "was turned down from outside" for name in nodes if name == "a"}
-
-    def scores(self, pod: Pod, nodes: Sequence[NodeName]) -> Mapping[NodeName, float]:
-        return {NodeName("c"): 50.0}
-
-    def evictable(self, preemptor: Pod, victims: Sequence[Pod]) -> Iterable[Pod] | None:
-        return None
-
-
-def test_an_extender_filters_and_scores_through_its_port() -> None:
-    nodes = [node(name) for name in "abc"]
-    outcome = Cluster(nodes=nodes, pods=[pod("p")], conf=conf("extender"), ports={"extender": Opinion()}).run()
-    assert outcome.placed == {"p": "c"}
-    assert Cluster(nodes=nodes, pods=[pod("p")], conf=conf("extender")).run().placed == {"p": "a"}, (
-        "no port, no opinion"
-    )
+def test_the_extender_plugin_is_skipped_with_one_sentence() -> None:
+    warning, *others = configured(conf("extender")).warnings
+    assert "tiers[0].plugins[2].name 'extender' is not supported and skipped: Baton calls no HTTP extenders" in warning
+    assert not others
+    assert Cluster(nodes=[node("a")], pods=[pod("p")], conf=conf("extender")).run().placed == {"p": "a"}
 
 
 def test_roles_have_their_own_minimum() -> None:

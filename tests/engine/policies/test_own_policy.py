@@ -40,7 +40,7 @@ def test_a_per_node_policy_from_a_file_filters_and_scores(tmp_path: Path) -> Non
     path = tmp_path / "quiet.py"
     path.write_text(documented("QuietRacks"))
     plugins = catalogue([str(path)])
-    engine = Engine(configured(CONF, plugins), catalogue=plugins)
+    engine = Engine(configured(CONF, plugins))
     engine.apply(
         [
             QueueChanged(queue("default")),
@@ -64,7 +64,7 @@ def test_a_per_node_policy_may_look_at_labels_of_pods(tmp_path: Path) -> None:
         )
     )
     plugins = catalogue([str(path)])
-    engine = Engine(configured(CONF, plugins), catalogue=plugins)
+    engine = Engine(configured(CONF, plugins))
     nodes = [NodeChanged(node(name)) for name in "ab"]
     pods = [PodChanged(pod(f"{name}{at}", labels={"team": name})) for at in range(3) for name in "ba"]
     engine.apply([QueueChanged(queue("default")), *nodes, *pods])

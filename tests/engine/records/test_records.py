@@ -59,8 +59,8 @@ def test_what_was_planned_counts_as_done() -> None:
 def test_the_configuration_travels_and_can_be_replaced() -> None:
     about = records.Recorded(configuration=configured_text("allocate"), memory_overcommit=2.0)
     record = records.read(b"".join(records.lines(about, ())), "a record")
-    assert record.engine().framework.configuration.actions == ("allocate",)
-    assert record.engine(configured_text("enqueue, allocate")).framework.configuration.actions == (
+    assert record.engine().tiers.configuration.actions == ("allocate",)
+    assert record.engine(configured_text("enqueue, allocate")).tiers.configuration.actions == (
         "enqueue",
         "allocate",
     )

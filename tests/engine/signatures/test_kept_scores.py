@@ -45,9 +45,9 @@ def cluster(conf: str) -> Engine:
 
 def pin(engine: Engine) -> None:
     """The fragmentation plugin would learn from different numbers of pods."""
-    plugin = engine.framework.plugin("fragmentation")
-    if isinstance(plugin, FragmentationPlugin):
-        plugin.pin(Workload([(Shape(1000, 1000, 1), 3), (Shape(1000, 300, 1), 2), (Shape(2000, 0, 0), 1)]))
+    for plugin in engine.tiers.plugins:
+        if isinstance(plugin, FragmentationPlugin):
+            plugin.pin(Workload([(Shape(1000, 1000, 1), 3), (Shape(1000, 300, 1), 2), (Shape(2000, 0, 0), 1)]))
 
 
 def workload(seed: int, number: int = 60) -> list[Pod]:

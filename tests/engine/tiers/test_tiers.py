@@ -27,7 +27,7 @@ class Panel:
         }
         rows = "".join("- plugins:\n" + "".join(f"  - name: {name}\n" for name, _ in row) for row in named)
         known = {**catalogue(), **plugins}
-        engine = Engine(configured(f'actions: "allocate"\ntiers:\n{rows}', known), catalogue=known)
+        engine = Engine(configured(f'actions: "allocate"\ntiers:\n{rows}', known))
         engine.apply(Cluster(nodes=[node("a")], jobs=jobs or [job("j", pods=3)]).events)
         self.session: Session = engine.session(0.0)
         self.jobs: list[Job] = list(engine.state.jobs.values())
@@ -57,7 +57,7 @@ def test_votes_end_with_the_first_rejection_or_the_first_tier_that_permits(
     hook: str, tiers: list[list[Vote]], said: bool, asked: list[str]
 ) -> None:
     panel = Panel(hook, tiers)
-    assert getattr(panel.session, hook)(panel.job) is said
+    assert getattr(panel.session.votes, hook)(panel.job) is said
     assert panel.asked == asked
 
 
@@ -71,7 +71,7 @@ def test_votes_end_with_the_first_rejection_or_the_first_tier_that_permits(
 )
 def test_the_first_tier_with_an_opinion_says_who_starves(tiers: list[list[bool]], starving: bool) -> None:
     panel = Panel("job_starving", tiers)
-    assert panel.session.job_starving(panel.job) is starving
+    assert panel.session.votes.job_starving(panel.job) is starving
 
 
 @pytest.mark.parametrize(
@@ -81,14 +81,14 @@ def test_the_first_tier_with_an_opinion_says_who_starves(tiers: list[list[bool]]
 def test_all_tiers_must_agree_but_one_finds_a_queue_overused(
     tiers: list[list[bool]], all_agree: bool, one_is_enough: bool
 ) -> None:
-    assert (ready := Panel("job_ready", tiers)).session.job_ready(ready.job) is all_agree
+    assert (ready := Panel("job_ready", tiers)).session.votes.job_ready(ready.job) is all_agree
     may = Panel("allocatable", tiers)
     task = next(iter(may.job.tasks.values()))
     assert may.job.queue is not None
-    assert may.session.allocatable(may.job.queue, task) is all_agree
+    assert may.session.votes.allocatable(may.job.queue, task) is all_agree
     over = Panel("overused", tiers)
     assert over.job.queue is not None
-    assert over.session.overused(over.job.queue) is one_is_enough
+    assert over.session.votes.overused(over.job.queue) is one_is_enough
 
 
 def only(*numbers: int) -> Callable[[Task, Sequence[Task]], list[Task]]:
@@ -113,7 +113,7 @@ def test_victims_are_those_that_a_whole_tier_lets_go_and_the_next_tier_is_asked_
 ) -> None:
     panel = Panel(hook, tiers)
     tasks = sorted(panel.job.tasks.values(), key=lambda task: task.key)
-    found = getattr(panel.session, hook)(tasks[0], tasks)
+    found = getattr(panel.session.votes, hook)(tasks[0], tasks)
     assert [int(task.key[-1]) for task in found] == gone
 
 
@@ -135,5 +135,5 @@ def test_jobs_come_by_the_first_difference_then_by_age_then_by_name(
 ) -> None:
     literals = (job("a", created_s=2.0), job("b", created_s=1.0), job("c", created_s=1.0))
     panel = Panel("job_key", tiers, *literals)
-    found = sorted(panel.jobs, key=panel.session.job_key)
+    found = sorted(panel.jobs, key=panel.session.votes.job_key)
     assert [one.key.partition("/")[2] for one in found] == order

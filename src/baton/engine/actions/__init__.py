@@ -1,6 +1,7 @@
-"""What a cycle does, in the order the configuration lists it."""
+"""What a cycle does, in the order in which the configuration lists it."""
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from baton.engine.actions.allocate import allocate
 from baton.engine.actions.backfill import backfill
@@ -11,13 +12,24 @@ from baton.engine.actions.reclaim import reclaim
 from baton.engine.actions.shuffle import shuffle
 from baton.engine.session.session import Session
 
-ACTIONS: Mapping[str, Callable[[Session], None]] = {
-    "enqueue": enqueue,
-    "allocate": allocate,
-    "backfill": backfill,
-    "preempt": preempt,
-    "reclaim": reclaim,
-    "gangpreempt": gangpreempt,
-    "gangreclaim": gangreclaim,
-    "shuffle": shuffle,
+
+class Action(NamedTuple):
+    """One step of a cycle."""
+
+    run: Callable[[Session], None]
+    evicts: bool = False
+    """It may make room where none is free."""
+    works_when_idle: bool = False
+    """It has something to do also when no job waits."""
+
+
+ACTIONS: Mapping[str, Action] = {
+    "enqueue": Action(enqueue),
+    "allocate": Action(allocate),
+    "backfill": Action(backfill),
+    "preempt": Action(preempt, evicts=True),
+    "reclaim": Action(reclaim, evicts=True),
+    "gangpreempt": Action(gangpreempt, evicts=True),
+    "gangreclaim": Action(gangreclaim, evicts=True),
+    "shuffle": Action(shuffle, evicts=True, works_when_idle=True),
 }

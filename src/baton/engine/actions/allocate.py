@@ -38,37 +38,37 @@ class _Lane:
         if tasks is None:
             tasks = self._waiting[job.key] = job.asking()
             if len(tasks) > 1:
-                tasks.sort(key=self._session.task_key, reverse=True)
+                tasks.sort(key=self._session.votes.task_key, reverse=True)
         return tasks
 
     def hold_back(self) -> None:
         """Nothing behind a job that does not fit may pass it."""
         for _, _, job in self._heap:
-            self._session.blocked[job.key] = (Cause.HELD_BACK, None)
+            self._session.decisions.blocked[job.key] = (Cause.HELD_BACK, None)
         self._heap.clear()
 
     def overused(self) -> None:
         for _, _, job in self._heap:
-            self._session.blocked.setdefault(job.key, (Cause.QUEUE_OVERUSED, None))
+            self._session.decisions.blocked.setdefault(job.key, (Cause.QUEUE_OVERUSED, None))
         self._heap.clear()
 
     def add(self, job: Job) -> None:
-        heapq.heappush(self._heap, (self._session.job_key(job), job.key, job))
+        heapq.heappush(self._heap, (self._session.votes.job_key(job), job.key, job))
 
     def pop(self) -> Job:
         """The first job, by keys as they are now where starting one job changes those of others."""
         while True:
             key, _, job = heapq.heappop(self._heap)
-            if not self._session.keys_change or not self._heap:
+            if not self._session.votes.keys_change or not self._heap:
                 return job
-            current = self._session.job_key(job)
+            current = self._session.votes.job_key(job)
             if current <= key or current <= self._heap[0][0]:
                 return job
             heapq.heappush(self._heap, (current, job.key, job))
 
     def leads(self, job: Job) -> bool:
         """Whether this job is still before everything that waits here."""
-        return not self._heap or self._session.job_key(job) <= self._heap[0][0]
+        return not self._heap or self._session.votes.job_key(job) <= self._heap[0][0]
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -80,7 +80,7 @@ class _Order:
     def __init__(self, session: Session, lanes: dict[str, _Lane]) -> None:
         self._session = session
         self._lanes = lanes
-        self._heap = [(session.queue_key(lane.queue), name) for name, lane in lanes.items() if lane]
+        self._heap = [(session.votes.queue_key(lane.queue), name) for name, lane in lanes.items() if lane]
         heapq.heapify(self._heap)
 
     def next(self, last: _Lane | None) -> _Lane | None:
@@ -89,11 +89,13 @@ class _Order:
             return self._lanes[heapq.heappop(self._heap)[1]] if self._heap else None
         if not self._heap:
             return last
-        return self._lanes[heapq.heappushpop(self._heap, (self._session.queue_key(last.queue), last.queue.name))[1]]
+        return self._lanes[
+            heapq.heappushpop(self._heap, (self._session.votes.queue_key(last.queue), last.queue.name))[1]
+        ]
 
     def leads(self, lane: _Lane) -> bool:
         """Whether this lane, whose turn it is, is still before all others."""
-        return not self._heap or self._session.queue_key(lane.queue) <= self._heap[0][0]
+        return not self._heap or self._session.votes.queue_key(lane.queue) <= self._heap[0][0]
 
 
 class _Newcomers:
@@ -135,35 +137,35 @@ class Unfit:
     def pass_over(self, job: Job, queue: QueueShare) -> bool:
         """True for such a job; why it waits is noted."""
         session = self._session
-        if queue.strict or session.minds_blocked(job):
+        if queue.strict or session.votes.minds_blocked(job):
             return False
         tasks = job.uniform_tasks()
-        if tasks is None or not session.is_hopeless(tasks[0]):
+        if tasks is None or not session.places.is_hopeless(tasks[0]):
             return False
-        stuck = tasks[0] if len(tasks) == 1 else min(tasks, key=session.task_key)
-        session.blocked[job.key] = (self._cause(queue, stuck), stuck)
+        stuck = tasks[0] if len(tasks) == 1 else min(tasks, key=session.votes.task_key)
+        session.decisions.blocked[job.key] = (self._cause(queue, stuck), stuck)
         return True
 
     def _cause(self, queue: QueueShare, stuck: Task) -> Cause:
         """The first gate, as for jobs that are tried: the queue, its share, the nodes."""
         overused = self._overused.get(queue.name)
         if overused is None:
-            overused = self._overused[queue.name] = self._session.overused(queue)
+            overused = self._overused[queue.name] = self._session.votes.overused(queue)
         if overused:
             return Cause.QUEUE_OVERUSED
         key = (queue.name, stuck.needs.number)
         within = self._share.get(key)
         if within is None:
-            within = self._share[key] = self._session.allocatable(queue, stuck)
+            within = self._share[key] = self._session.votes.allocatable(queue, stuck)
         return Cause.NODES if within else Cause.QUEUE_SHARE
 
 
 def allocate(session: Session) -> None:
     """The action. Best-effort tasks are left to backfill."""
-    if "enqueue" not in session.framework.configuration.actions:
+    if "enqueue" not in session.tiers.configuration.actions:
         for job in list(session.state.active.values()):
             if job.phase is GroupPhase.PENDING:
-                session.set_phase(job, GroupPhase.INQUEUE)
+                session.decisions.set_phase(job, GroupPhase.INQUEUE)
     lanes: dict[str, _Lane] = {}
     in_parts: list[Job] = []
     unfit = Unfit(session)
@@ -171,36 +173,36 @@ def allocate(session: Session) -> None:
     for job in list(session.state.active.values()):
         if not job.pending:
             if any(job.gated()):
-                session.blocked.setdefault(job.key, (Cause.GATED, None))
+                session.decisions.blocked.setdefault(job.key, (Cause.GATED, None))
             elif job.phase is GroupPhase.UNKNOWN:
-                session.blocked.setdefault(job.key, (Cause.NOT_VALID, None))
+                session.decisions.blocked.setdefault(job.key, (Cause.NOT_VALID, None))
             continue
         reason = _not_now(session, job)
         if reason is not None:
-            session.blocked.setdefault(job.key, (reason, None))
+            session.decisions.blocked.setdefault(job.key, (reason, None))
             continue
         assert job.queue is not None
         if newcomers.hold_back(job) or unfit.pass_over(job, job.queue) or _had_turn(session, job, job.queue):
             continue
         if job.queue.name not in lanes:
             lanes[job.queue.name] = _Lane(session, job.queue)
-        if job.ready and not session.job_ready(job):
+        if job.ready and not session.votes.job_ready(job):
             in_parts.append(job)
         else:
             lanes[job.queue.name].add(job)
     session.nominees.hold()
-    for job in sorted(in_parts, key=session.job_key):
+    for job in sorted(in_parts, key=session.votes.job_key):
         if _turn(session, lanes[job.group.queue], job, newcomers):
             lanes[job.group.queue].add(job)
     order = _Order(session, lanes)
     lane = order.next(None)
     while lane is not None and not session.turns.time_is_up():
-        if session.overused(lane.queue):
+        if session.votes.overused(lane.queue):
             lane.overused()
         else:
             job = lane.pop()
             again = _turn(session, lane, job, newcomers)
-            while again and lane.leads(job) and order.leads(lane) and not session.overused(lane.queue):
+            while again and lane.leads(job) and order.leads(lane) and not session.votes.overused(lane.queue):
                 again = _turn(session, lane, job, newcomers)
             if again:
                 lane.add(job)
@@ -209,8 +211,8 @@ def allocate(session: Session) -> None:
 
 def _turn(session: Session, lane: _Lane, job: Job, newcomers: _Newcomers) -> bool:
     """Try a job once; true when its gang stands and it has more to place."""
-    if session.may_start(job) is not None:
-        session.blocked[job.key] = (Cause.HELD_BACK, None)
+    if session.votes.may_start(job) is not None:
+        session.decisions.blocked[job.key] = (Cause.HELD_BACK, None)
         again = False
     else:
         session.nominees.make_way(job)
@@ -229,8 +231,8 @@ def _had_turn(session: Session, job: Job, queue: QueueShare) -> bool:
     """
     if not session.turns.had(job):
         return False
-    promised = session.blocked.get(job.key, (None, None))[0] is Cause.PIPELINED
-    return not (promised or queue.strict or session.minds_blocked(job))
+    promised = session.decisions.blocked.get(job.key, (None, None))[0] is Cause.PIPELINED
+    return not (promised or queue.strict or session.votes.minds_blocked(job))
 
 
 def _not_now(session: Session, job: Job) -> Cause | None:
@@ -241,7 +243,7 @@ def _not_now(session: Session, job: Job) -> Cause | None:
         return Cause.QUEUE_CLOSED
     if job.phase is GroupPhase.PENDING:
         return Cause.NOT_ADMITTED
-    if session.job_valid(job) is not None:
+    if session.votes.job_valid(job) is not None:
         return Cause.NOT_VALID
     return None
 
@@ -279,7 +281,7 @@ class _Try:
 
     def run(self) -> Rank | None:
         if self._job.group.close:
-            return self._session.domains.attempt(self._job, self.statement, self._afresh)
+            return self._session.places.domains.attempt(self._job, self.statement, self._afresh)
         return self._once()
 
     def _afresh(self) -> Rank | None:
@@ -292,26 +294,26 @@ class _Try:
 
     def _once(self) -> Rank | None:
         session, job, statement = self._session, self._job, self.statement
-        self.ready = session.domains.fill(job, self.waiting, statement, self._place, self._enough)
+        self.ready = session.places.domains.fill(job, self.waiting, statement, self._place, self._enough)
         if self.ready:
             return DONE
         placed = [task for task, _, _ in statement.allocated]
         self.farthest = max(self.farthest, len(placed) + len(statement.pipelined))
         if placed and self._enough(placed):
             return DONE
-        return PROMISED if session.job_pipelined(job) and (statement.pipelined or placed) else None
+        return PROMISED if session.votes.job_pipelined(job) and (statement.pipelined or placed) else None
 
     def _enough(self, tasks: list[Task]) -> bool:
-        return self._session.job_ready(self._job) and (not self._job.group.parts or self._job.parts_whole(tasks))
+        return self._session.votes.job_ready(self._job) and (not self._job.group.parts or self._job.parts_whole(tasks))
 
     def _place(self, task: Task) -> bool:
         if task.status is not Status.PENDING or (self._refused and task.needs.number in self._refused):
             return False
         placement = None
-        if not self._session.allocatable(self._queue, task):
+        if not self._session.votes.allocatable(self._queue, task):
             self.cause = Cause.QUEUE_SHARE if self.stuck is None else self.cause
         else:
-            placement = self._session.find(task)
+            placement = self._session.places.find(task)
         if placement is None:
             self.stuck = self.stuck or task
             if self._refused is not None:
@@ -329,19 +331,19 @@ def _allocate_job(session: Session, queue: QueueShare, job: Job, waiting: list[T
     attempt = _Try(session, queue, job, waiting)
     rank = attempt.run()
     if rank is None:
-        session.placeable[job.key] = attempt.farthest
+        session.decisions.placeable[job.key] = attempt.farthest
         attempt.statement.discard()
-        session.job_blocked(job, attempt.cause, attempt.stuck)
+        session.decisions.block(job, attempt.cause, attempt.stuck)
         return False
     if rank == DONE:
         attempt.statement.commit()
-        session.job_started(job)
-        session.blocked.pop(job.key, None)
+        session.decisions.started(job)
+        session.decisions.blocked.pop(job.key, None)
     else:
         attempt.statement.keep_promises()
-        session.blocked[job.key] = (Cause.PIPELINED, attempt.stuck)
+        session.decisions.blocked[job.key] = (Cause.PIPELINED, attempt.stuck)
     if attempt.stuck is not None:
-        session.blocked[job.key] = (attempt.cause, attempt.stuck)
+        session.decisions.blocked[job.key] = (attempt.cause, attempt.stuck)
     if attempt.waiting is not waiting:
         waiting[:] = attempt.waiting
     return attempt.ready and bool(waiting)

@@ -18,15 +18,15 @@ def enqueue(session: Session) -> None:
         if job.phase is not GroupPhase.PENDING:
             continue
         if job.queue is None:
-            session.blocked[job.key] = (Cause.NO_QUEUE, None)
+            session.decisions.blocked[job.key] = (Cause.NO_QUEUE, None)
         elif job.queue.queue.state is not QueueState.OPEN:
-            session.blocked[job.key] = (Cause.QUEUE_CLOSED, None)
+            session.decisions.blocked[job.key] = (Cause.QUEUE_CLOSED, None)
         elif session.turns.had(job):
-            session.blocked[job.key] = (Cause.NOT_ADMITTED, None)
+            session.decisions.blocked[job.key] = (Cause.NOT_ADMITTED, None)
         else:
-            lanes.setdefault(job.queue.name, []).append((session.job_key(job), job.key, job))
+            lanes.setdefault(job.queue.name, []).append((session.votes.job_key(job), job.key, job))
     queues = session.state.queues
-    order = [(session.queue_key(share), name) for name, share in queues.items() if name in lanes]
+    order = [(session.votes.queue_key(share), name) for name, share in queues.items() if name in lanes]
     heapq.heapify(order)
     for lane in lanes.values():
         heapq.heapify(lane)
@@ -34,10 +34,10 @@ def enqueue(session: Session) -> None:
         _, name = heapq.heappop(order)
         lane = lanes[name]
         job = heapq.heappop(lane)[2]
-        if job.group.min_resources is None or session.job_enqueueable(job):
-            session.enqueue(job)
+        if job.group.min_resources is None or session.votes.job_enqueueable(job):
+            session.decisions.admit(job)
         else:
-            session.blocked[job.key] = (Cause.NOT_ADMITTED, None)
+            session.decisions.blocked[job.key] = (Cause.NOT_ADMITTED, None)
         session.turns.looked_at(job, more=False)
         if lane:
-            heapq.heappush(order, (session.queue_key(queues[job.group.queue]), name))
+            heapq.heappush(order, (session.votes.queue_key(queues[job.group.queue]), name))

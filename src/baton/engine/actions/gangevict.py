@@ -21,10 +21,10 @@ from baton.engine.search.evictions import (
     starving_jobs,
 )
 from baton.engine.session.session import Session
+from baton.engine.session.statement import Statement
 from baton.engine.session.surplus import surplus
 from baton.engine.state.columns import Rows
 from baton.engine.state.jobs import Job, QueueShare, Task
-from baton.engine.state.statement import Statement
 
 GANG = "gang"
 
@@ -34,7 +34,7 @@ def gangpreempt(session: Session) -> None:
     failures = Failures(session)
 
     def spare(preemptor: Task, victims: Sequence[Task]) -> list[Task]:
-        return surplus(session.preemptable(preemptor, victims), last_ones=False)
+        return surplus(session.votes.preemptable(preemptor, victims), last_ones=False)
 
     for job in session.turns.remaining(starving_jobs(session)):
         if failures.knows(job) or between_jobs(session, job, spare):
@@ -49,7 +49,7 @@ def gangreclaim(session: Session) -> None:
     """Across queues, from those that use more than they deserve."""
 
     def spare(reclaimer: Task, victims: Sequence[Task]) -> list[Task]:
-        return surplus(session.reclaimable(reclaimer, victims), last_ones=False)
+        return surplus(session.votes.reclaimable(reclaimer, victims), last_ones=False)
 
     def reclaim_one(session: Session, job: Job, queue: QueueShare) -> bool:
         if reclaim_for(session, job, queue, spare):
@@ -66,7 +66,7 @@ def gangreclaim(session: Session) -> None:
 
 
 def _whole_gangs(session: Session, job: Job, others: Sequence[Job], action: str) -> bool:
-    if str(session.action_arguments(action).get("allowWholeBundle", True)).lower() == "false":
+    if str(session.tiers.action_arguments(action).get("allowWholeBundle", True)).lower() == "false":
         return False
     tasks = evicting_tasks(session, job)
     if not tasks:
@@ -74,8 +74,8 @@ def _whole_gangs(session: Session, job: Job, others: Sequence[Job], action: str)
 
     def allowed(preemptor: Task, victims: Sequence[Task]) -> list[Task]:
         """By all plugins but the one that keeps every gang above its minimum, which is not the question here."""
-        hook = "preemptable" if action == "gangpreempt" else "reclaimable"
-        return session.victims(hook, preemptor, victims, besides=GANG)
+        let_go = session.votes.preemptable if action == "gangpreempt" else session.votes.reclaimable
+        return let_go(preemptor, victims, besides=GANG)
 
     session.nominees.make_way(job)
     statement = session.statement()
@@ -83,9 +83,9 @@ def _whole_gangs(session: Session, job: Job, others: Sequence[Job], action: str)
 
     def attempt() -> Rank | None:
         mark = statement.checkpoint()
-        within = session.domains.rows(tasks[0])
+        within = session.places.domains.rows(tasks[0])
         gone = _enough(session, job, [bundle for bundle in bundles if _touches(bundle, within)], statement, action)
-        if not session.job_pipelined(job):
+        if not session.votes.job_pipelined(job):
             return None
         for bundle in gone[:-1]:
             fewer = [other for other in gone if other is not bundle]
@@ -97,7 +97,7 @@ def _whole_gangs(session: Session, job: Job, others: Sequence[Job], action: str)
                 _without(session, job, gone, statement, action)
         return (1, sum(map(len, gone)))
 
-    session.domains.attempt(job, statement, attempt, evicting=True)
+    session.places.domains.attempt(job, statement, attempt, evicting=True)
     return keep_or_discard(session, job, statement)
 
 
@@ -111,7 +111,7 @@ def _bundles(session: Session, preemptor: Task, others: Sequence[Job], allowed: 
     bundles = []
     for other in sorted(others, key=lambda other: (other.priority, -other.created_s, other.key)):
         placed = [task for task in other.tasks.values() if task.row >= 0]
-        if not placed or not all(map(session.may_go, placed)):
+        if not placed or not all(map(session.decisions.may_go, placed)):
             continue
         if len(allowed(preemptor, placed)) == len(placed):
             bundles.append(placed)
@@ -150,11 +150,13 @@ def _place(session: Session, job: Job, statement: Statement, action: str) -> boo
     assert queue is not None
 
     def place(task: Task) -> bool:
-        within = session.allocatable(queue, task) and (action == "gangpreempt" or session.preemptive(queue, task))
-        placement = session.find(task) if within else None
+        within = session.votes.allocatable(queue, task) and (
+            action == "gangpreempt" or session.votes.preemptive(queue, task)
+        )
+        placement = session.places.find(task) if within else None
         if placement is not None:
             statement.place(task, placement)
         return placement is not None
 
     place_starving(session, job, statement, place)
-    return session.job_pipelined(job)
+    return session.votes.job_pipelined(job)

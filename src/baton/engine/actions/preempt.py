@@ -27,7 +27,7 @@ def preempt(session: Session) -> None:
         if not failures.knows(job) and not between_jobs(session, job):
             failures.add(job)
     waiting = [job for job in session.state.active.values() if job.pending and job.ready and job.queue is not None]
-    for job in session.turns.remaining(sorted(waiting, key=session.job_key), "inside"):
+    for job in session.turns.remaining(sorted(waiting, key=session.votes.job_key), "inside"):
         _inside_job(session, job)
 
 
@@ -42,11 +42,11 @@ def between_jobs(session: Session, job: Job, allowed: Allowed | None = None) -> 
         return other.job is not None and other.job is not job and other.job.group.priority <= priority
 
     def final(preemptor: Task, victims: Sequence[Task]) -> list[Task]:
-        return _for_good(session, preemptor, (allowed or session.preemptable)(preemptor, victims))
+        return _for_good(session, preemptor, (allowed or session.votes.preemptable)(preemptor, victims))
 
-    by_row = session.evictable().get(queue.name, {})
+    by_row = session.decisions.evictable().get(queue.name, {})
     maker = RoomMaker(session, by_row, eligible, final, f"preempted by {job.key}")
-    maker.permitted = lambda task: session.allocatable(queue, task)
+    maker.permitted = lambda task: session.votes.allocatable(queue, task)
     session.nominees.make_way(job)
     statement = session.statement()
     make_way_for(session, job, statement, lambda task: maker.make_room(task, statement))
@@ -79,7 +79,7 @@ def _inside_job(session: Session, job: Job) -> None:
     lowest = min((task.priority for task in job.tasks.values() if task.row >= 0), default=None)
     by_row: dict[int, list[Task]] = {}
     for task in job.tasks.values():
-        if task.row >= 0 and session.may_go(task):
+        if task.row >= 0 and session.decisions.may_go(task):
             by_row.setdefault(task.row, []).append(task)
     for task in evicting_tasks(session, job):
         if lowest is None or task.priority <= lowest:
@@ -88,8 +88,10 @@ def _inside_job(session: Session, job: Job) -> None:
         def eligible(other: Task, task: Task = task) -> bool:
             return other.priority < task.priority
 
-        maker = RoomMaker(session, by_row, eligible, session.preemptable, f"preempted by {task.key} of the same job")
-        maker.permitted = lambda task: session.allocatable(queue, task)
+        maker = RoomMaker(
+            session, by_row, eligible, session.votes.preemptable, f"preempted by {task.key} of the same job"
+        )
+        maker.permitted = lambda task: session.votes.allocatable(queue, task)
         statement = session.statement()
         if maker.make_room(task, statement):
             statement.commit()

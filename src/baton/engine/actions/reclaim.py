@@ -29,9 +29,9 @@ def reclaim_with(session: Session, reclaim_one: Callable[[Session, Job, QueueSha
         by_queue.setdefault(job.group.queue, []).append(job)
     queues = [session.state.queues[name] for name in session.state.queues if name in by_queue]
     failures = Failures(session)
-    for queue in sorted(queues, key=session.queue_key):
+    for queue in sorted(queues, key=session.votes.queue_key):
         for job in session.turns.remaining(by_queue[queue.name]):
-            if session.overused(queue):
+            if session.votes.overused(queue):
                 break
             if not failures.knows(job) and not reclaim_one(session, job, queue):
                 failures.add(job)
@@ -40,7 +40,7 @@ def reclaim_with(session: Session, reclaim_one: Callable[[Session, Job, QueueSha
 def _of_others(session: Session, queue: QueueShare) -> dict[int, list[Task]]:
     """Who might go, by row: everybody in queues that give back."""
     by_row: dict[int, list[Task]] = {}
-    for name, rows in session.evictable().items():
+    for name, rows in session.decisions.evictable().items():
         theirs = session.state.queues[name]
         if theirs is not queue and theirs.queue.reclaimable:
             for row, tasks in rows.items():
@@ -83,9 +83,9 @@ def _comes_back(session: Session, reclaimer: Task, victim: Task, theirs: QueueSh
     for line, change in changes:
         line.allocated += change
     try:
-        if session.overused(theirs) or not session.preemptive(theirs, victim):
+        if session.votes.overused(theirs) or not session.votes.preemptive(theirs, victim):
             return False
-        return bool(session.reclaimable(victim, [reclaimer]))
+        return bool(session.votes.reclaimable(victim, [reclaimer]))
     finally:
         for line, change in changes:
             line.allocated -= change
@@ -98,18 +98,18 @@ def reclaim_for(session: Session, job: Job, queue: QueueShare, allowed: Allowed 
         return other.status is Status.RUNNING
 
     def final(reclaimer: Task, victims: Sequence[Task]) -> list[Task]:
-        return _for_good(session, reclaimer, (allowed or session.reclaimable)(reclaimer, victims))
+        return _for_good(session, reclaimer, (allowed or session.votes.reclaimable)(reclaimer, victims))
 
     reason = f"reclaimed by queue {queue.name} for {job.key}"
     maker = RoomMaker(session, _of_others(session, queue), eligible, final, reason)
-    maker.permitted = lambda task: session.preemptive(queue, task) and session.allocatable(queue, task)
+    maker.permitted = lambda task: session.votes.preemptive(queue, task) and session.votes.allocatable(queue, task)
     session.nominees.make_way(job)
     statement = session.statement()
     make_way_for(
         session,
         job,
         statement,
-        lambda task: session.preemptive(queue, task) and maker.make_room(task, statement),
+        lambda task: session.votes.preemptive(queue, task) and maker.make_room(task, statement),
     )
     statement = spare_needless(session, job, statement, maker.permitted)
     return keep_or_discard(session, job, statement)

@@ -8,10 +8,12 @@ budget.
 
 import numpy as np
 
-from baton.engine.session.session import Placement, Session
+from baton.engine.search.places import Placement
+from baton.engine.session import hooks
+from baton.engine.session.session import Session
+from baton.engine.session.statement import Statement
 from baton.engine.state.columns import BOTH, FUTURE
 from baton.engine.state.jobs import HELD, Job, Status, Task
-from baton.engine.state.statement import Statement
 from baton.engine.verdicts import Cause
 from baton.model.ids import PodKey
 
@@ -20,16 +22,16 @@ SYSTEM_NAMESPACE = "kube-system"
 
 def shuffle(session: Session) -> None:
     _nominated(session)
-    moves = int(session.action_arguments("shuffle").get("maxMoves", 0))
+    moves = int(session.tiers.action_arguments("shuffle").get("maxMoves", 0))
     if moves <= 0:
         return
     blocked = {
         key: stuck
-        for key, (cause, stuck) in session.blocked.items()
+        for key, (cause, stuck) in session.decisions.blocked.items()
         if cause is Cause.NODES and stuck is not None and key in session.state.jobs and stuck.needs.cards.demands
     }
     places = _Places(session)
-    jobs = sorted((session.state.jobs[key] for key in blocked), key=session.job_key)
+    jobs = sorted((session.state.jobs[key] for key in blocked), key=session.votes.job_key)
     for job in session.turns.remaining(jobs):
         moves -= _defragment(session, job, blocked[job.key], moves, places)
         if moves <= 0:
@@ -53,10 +55,10 @@ class _Places:
         view = table.view()
         ok = view.column(table.present).copy()
         ok[besides] = False
-        for check in self._session.checks(task, view):
+        for check in self._session.places.checks(task, view):
             ok &= check.ok
         for row in np.flatnonzero(ok).tolist():
-            assignment = self._session.pick_cards(task, row, BOTH)
+            assignment = self._session.places.pick_cards(task, row, BOTH)
             if assignment is not None:
                 ledger.promise(_ghost(task), row, assignment)
                 table.used[FUTURE, :, row] += task.needs.request
@@ -79,7 +81,7 @@ def _ghost(task: Task) -> PodKey:
 
 
 def _nominated(session: Session) -> None:
-    plugins = session.framework.flat("victims")
+    plugins = session.tiers.flat(hooks.VICTIMS)
     if not plugins:
         return
     running = [
@@ -102,7 +104,7 @@ def _defragment(session: Session, job: Job, stuck: Task, most: int, places: _Pla
     table = session.state.table
     view = table.view()
     possible = view.column(table.present).copy()
-    for check in session.checks(stuck, view):
+    for check in session.places.checks(stuck, view):
         if not check.resolvable:
             possible &= check.ok
     free = (session.state.ledger.usage[FUTURE, 4, :, : table.count] == 0).sum(axis=0)
@@ -112,11 +114,11 @@ def _defragment(session: Session, job: Job, stuck: Task, most: int, places: _Pla
         kept = len(places)
         moved = _empty(session, stuck, row, most, statement, places)
         if moved:
-            assignment = session.pick_cards(stuck, row, FUTURE)
+            assignment = session.places.pick_cards(stuck, row, FUTURE)
             assert assignment is not None
             statement.place(stuck, Placement(row, assignment, later=True))
             statement.commit()
-            session.blocked[job.key] = (Cause.PIPELINED, None)
+            session.decisions.blocked[job.key] = (Cause.PIPELINED, None)
             return moved
         places.give_back(kept)
         statement.discard()
@@ -138,15 +140,15 @@ def _empty(session: Session, stuck: Task, row: int, most: int, statement: Statem
             continue
         statement.evict(task, f"moved to {session.state.table.name(elsewhere)} to make room for {stuck.key}", stuck)
         moved += 1
-        if session.state.room_for(stuck, row) and session.pick_cards(stuck, row, FUTURE) is not None:
+        if session.state.room_for(stuck, row) and session.places.pick_cards(stuck, row, FUTURE) is not None:
             return moved
     return 0
 
 
 def _movable(session: Session, task: Task) -> bool:
-    return session.may_go(task) and not task.pod.critical and task.pod.namespace != SYSTEM_NAMESPACE
+    return session.decisions.may_go(task) and not task.pod.critical and task.pod.namespace != SYSTEM_NAMESPACE
 
 
 def _within_budgets(session: Session, victim: Task) -> bool:
-    left = session.disruptions_left()
+    left = session.decisions.disruptions_left()
     return all(left[key] > 0 for key in session.state.covering(victim.pod))

@@ -10,7 +10,6 @@ from baton.engine.plugins.conformance import ConformancePlugin
 from baton.engine.plugins.deviceshare import DeviceSharePlugin
 from baton.engine.plugins.drf import DrfPlugin
 from baton.engine.plugins.easybackfill import EasyBackfillPlugin
-from baton.engine.plugins.extender import ExtenderPlugin
 from baton.engine.plugins.fragmentation import FragmentationPlugin
 from baton.engine.plugins.gang import GangPlugin
 from baton.engine.plugins.joborder import JobOrderPlugin
@@ -52,7 +51,6 @@ BUILT_IN: Mapping[str, type[Plugin[Any]]] = {
         NetworkTopologyPlugin,
         PdbPlugin,
         CdpPlugin,
-        ExtenderPlugin,
         FragmentationPlugin,
         JobOrderPlugin,
         EasyBackfillPlugin,

@@ -5,8 +5,7 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from baton.engine.session.plugin import MAX_SCORE, Plugin
-from baton.engine.session.session import Session
+from baton.engine.session.plugin import MAX_SCORE, Plugin, SessionView
 from baton.engine.state.columns import Floats
 from baton.engine.state.jobs import Task
 from baton.engine.state.nodes import NodeView
@@ -29,7 +28,7 @@ class BinpackPlugin(Plugin[BinpackArguments]):
     arguments_type = BinpackArguments
     argument_prefixes: ClassVar[dict[str, str]] = {"binpack.resources.": "by_resource"}
 
-    def open(self, session: Session) -> None:
+    def open(self, session: SessionView) -> None:
         arguments = self.arguments
         further = session.state.resources.weights(arguments.resources, arguments.by_resource)
         self._weights = {CPU: arguments.cpu, MEMORY: arguments.memory, **further}

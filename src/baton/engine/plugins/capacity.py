@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import numpy as np
 
-from baton.engine.session.plugin import Lack, OrderKey, Plugin, Vote
-from baton.engine.session.session import Session
+from baton.engine.session.plugin import Lack, OrderKey, Plugin, SessionView, Vote
 from baton.engine.session.shares import InqueueSums, guaranteed_left, lacks, min_resources, real_capability, together
 from baton.engine.state.columns import Rows
 from baton.engine.state.jobs import Job, QueueShare, Task
@@ -30,7 +29,7 @@ class CapacityPlugin(Plugin[CapacityArguments]):
     name = "capacity"
     arguments_type = CapacityArguments
 
-    def open(self, session: Session) -> None:
+    def open(self, session: SessionView) -> None:
         state = session.state
         self._resources = state.resources
         self._total = state.table.capacity_total.copy()

@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 
-from baton.engine.session.plugin import NoArguments, Plugin
-from baton.engine.session.session import Session
+from baton.engine.session.plugin import NoArguments, Plugin, SessionView
 from baton.engine.state.jobs import Task
 
 
 class CdpPlugin(Plugin[NoArguments]):
     name = "cdp"
 
-    def open(self, session: Session) -> None:
+    def open(self, session: SessionView) -> None:
         self._now_s = session.now_s
 
     def preemptable(self, preemptor: Task, victims: Sequence[Task]) -> Sequence[Task]:

@@ -28,7 +28,7 @@ class DeviceShareArguments(msgspec.Struct, frozen=True):
     gpu_number: bool = msgspec.field(default=False, name="deviceshare.GPUNumberEnable")
     vgpu: bool = msgspec.field(default=False, name="deviceshare.VGPUEnable")
     node_lock: bool = msgspec.field(default=False, name="deviceshare.NodeLockEnable")
-    """Accepted for compatibility; the ledger is transactional and needs no lock on the node."""
+    """Baton's ledger needs no lock on the node; Volcano's device plugins do."""
     policy: str = msgspec.field(default="", name="deviceshare.SchedulePolicy")
     weight: int | None = msgspec.field(default=None, name="deviceshare.ScheduleWeight")
     geometries_name: str = msgspec.field(default="volcano-vgpu-device-config", name="deviceshare.KnownGeometriesCMName")
@@ -52,6 +52,7 @@ class DeviceSharePlugin(Plugin[DeviceShareArguments]):
     def __init__(self, arguments: DeviceShareArguments, *, hierarchy: bool = False) -> None:
         super().__init__(arguments, hierarchy=hierarchy)
         self.card_order = arguments.policy if arguments.policy in POLICIES else ""
+        self.locks_nodes = arguments.node_lock
         self.weight = 1 if arguments.weight is None else arguments.weight
         self.card_exclusions = tuple(LabelSelector(tuple(sorted(rule.items()))) for rule in arguments.exclusive_rules)
 

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from baton.engine.session.plugin import NoArguments, OrderKey, Plugin
-from baton.engine.session.session import Session
+from baton.engine.session.plugin import NoArguments, OrderKey, Plugin, SessionView
 from baton.engine.session.shares import SHARE_EPSILON, counted, dominant_share, own_amounts, richer_than
 from baton.engine.state.columns import Bools, Floats, Rows
 from baton.engine.state.jobs import Job, QueueShare, Status, Task
@@ -37,7 +36,7 @@ class _Branch:
 class DrfPlugin(Plugin[NoArguments]):
     name = "drf"
 
-    def open(self, session: Session) -> None:
+    def open(self, session: SessionView) -> None:
         self._state = session.state
         self._total = session.state.table.capacity_total.copy()
         self._share_of: dict[str, tuple[int, float]] = {}
@@ -64,7 +63,7 @@ class DrfPlugin(Plugin[NoArguments]):
             return []
         return richer_than(preemptor.job.allocated + preemptor.needs.charge, victims, self._total)
 
-    def _build(self, session: Session) -> _Branch:
+    def _build(self, session: SessionView) -> _Branch:
         root = _Branch("root", 1.0)
         for queue in session.state.queues.values():
             names = _path(queue)

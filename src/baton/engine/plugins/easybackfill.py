@@ -21,8 +21,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from baton.engine.session.plugin import Check, OrderKey, Plugin
-from baton.engine.session.session import Session
+from baton.engine.session.plugin import Check, OrderKey, Plugin, SessionView
 from baton.engine.state.columns import BOTH, Bools
 from baton.engine.state.jobs import HELD, Job, Status, Task
 from baton.engine.state.nodes import NodeView
@@ -58,7 +57,7 @@ class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
     name = "easy-backfill"
     arguments_type = EasyBackfillArguments
 
-    def open(self, session: Session) -> None:
+    def open(self, session: SessionView) -> None:
         self._session = session
         self.reservation: Reservation | None = None
         self._reserved: Bools = np.zeros(0, dtype=np.bool_)
@@ -133,7 +132,7 @@ class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
         state.move(task, Status.ALLOCATED, row, assignment)
         for item in list(state.table.tasks[row].values()):
             if item is not task and item.status in HELD and self._end_s(item) <= reservation.shadow_s:
-                session.pretend_ended(item)
+                state.move(item, Status.FAILED)
         wanted = reservation.copies[row]
         copies = session.copies_that_fit(reservation.stuck, row, wanted)
         state.rollback(mark)
@@ -150,7 +149,7 @@ class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
             if not check.resolvable:
                 usable &= check.ok
         self._firm = session.now_s - job.created_s >= self.arguments.firm_after_s
-        domains = session.domains.could_hold(job)
+        domains = session.could_hold(job)
         if domains is None:
             return self._reserve_among(job, stuck, np.flatnonzero(usable).tolist(), missing)
         usable_rows: list[list[int]] = [rows[usable[rows]].tolist() for rows in domains]
@@ -195,7 +194,7 @@ class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
         running.sort(key=lambda item: (self._end_s(item), item.key))
         mark = state.checkpoint()
         for item in running:
-            session.pretend_ended(item)
+            state.move(item, Status.FAILED)
             copies = session.copies_that_fit(task, row, most)
             times += [self._end_s(item)] * (copies - len(times))
             if copies >= most:

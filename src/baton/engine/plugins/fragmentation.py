@@ -10,8 +10,7 @@ import numpy as np
 from baton.engine.cards.demands import Needs
 from baton.engine.cards.fragmentation import TYPICAL_SHARE
 from baton.engine.cards.fragments import Workload, card_and_node_scores
-from baton.engine.session.plugin import Plugin
-from baton.engine.session.session import Session
+from baton.engine.session.plugin import Plugin, SessionView
 from baton.engine.state.columns import Floats
 from baton.engine.state.jobs import Task
 from baton.engine.state.nodes import NodeView
@@ -39,7 +38,7 @@ class FragmentationPlugin(Plugin[FragmentationArguments]):
         self._workload, self._pinned = workload, True
         self._revision += 1
 
-    def open(self, session: Session) -> None:
+    def open(self, session: SessionView) -> None:
         state = session.state
         self._table = state.table
         number = len(state.tasks)
@@ -56,7 +55,7 @@ class FragmentationPlugin(Plugin[FragmentationArguments]):
         self._learned_from = number
         self._revision += 1
 
-    def revision(self, session: Session) -> object:
+    def revision(self, session: SessionView) -> object:
         return self._revision
 
     def scores(self, task: Task, nodes: NodeView) -> Floats | None:

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from baton.engine.session.plugin import OrderKey, Plugin
-from baton.engine.session.session import Session
+from baton.engine.session.plugin import OrderKey, Plugin, SessionView
 from baton.engine.state.jobs import Job
 
 POLICIES = ("fcfs", "priority", "sjf", "las", "round-robin")
@@ -30,7 +29,7 @@ class JobOrderPlugin(Plugin[JobOrderArguments]):
     arguments_type = JobOrderArguments
     keys_change = True
 
-    def open(self, session: Session) -> None:
+    def open(self, session: SessionView) -> None:
         self._now_s = session.now_s
         self._started: dict[str, int] = {}
         if self.arguments.policy == "round-robin":

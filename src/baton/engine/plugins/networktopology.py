@@ -13,8 +13,7 @@ import numpy as np
 
 from baton.engine.search.domains import DomainView, tightness
 from baton.engine.search.room import copies_at_most
-from baton.engine.session.plugin import MAX_SCORE, Plugin
-from baton.engine.session.session import Session
+from baton.engine.session.plugin import MAX_SCORE, Plugin, SessionView
 from baton.engine.state.columns import Floats
 from baton.engine.state.hypernodes import Tier
 from baton.engine.state.jobs import CHARGED, Job, Task
@@ -42,8 +41,8 @@ class NetworkTopologyPlugin(Plugin[NetworkTopologyArguments]):
     arguments_type = NetworkTopologyArguments
     argument_prefixes: ClassVar[dict[str, str]] = {"hypernode.binpack.resources.": "by_resource"}
 
-    def open(self, session: Session) -> None:
-        self._session = session
+    def open(self, session: SessionView) -> None:
+        self._table = session.state.table
         self._tiers = session.state.forest.tiers
         arguments = self.arguments
         further = session.state.resources.weights(arguments.resources, arguments.by_resource)
@@ -75,7 +74,7 @@ class NetworkTopologyPlugin(Plugin[NetworkTopologyArguments]):
 
     def _nearness(self, job: Job) -> Floats | None:
         """By the lowest tier that joins a node with the pods in place, and by how many of them are beside or on it."""
-        count = self._session.state.table.count
+        count = self._table.count
         members = np.zeros(count)
         for task in job.tasks.values():
             if task.row >= 0 and task.status in CHARGED:
@@ -94,7 +93,7 @@ class NetworkTopologyPlugin(Plugin[NetworkTopologyArguments]):
 
     def _filling(self, task: Task) -> Floats:
         """How full the hyper nodes above each node would be with the task; outside of all is best."""
-        count = self._session.state.table.count
+        count = self._table.count
         total, weight_sum = np.zeros(count), 0.0
         for tier in self._tiers:
             weight = self.arguments.fading ** max(tier.number - 1, 0)
@@ -103,7 +102,7 @@ class NetworkTopologyPlugin(Plugin[NetworkTopologyArguments]):
         return total / (weight_sum or 1.0)
 
     def _fullness(self, task: Task, tier: Tier) -> Floats:
-        return np.minimum(self._tightness(task.needs.request, DomainView(self._session, tier)), 1.0)
+        return np.minimum(self._tightness(task.needs.request, DomainView(self._table, tier)), 1.0)
 
 
 def _packing(task: Task, job: Job, nodes: NodeView) -> Floats:

@@ -6,8 +6,7 @@ import msgspec
 import numpy as np
 
 from baton.engine.objects import Queue
-from baton.engine.session.plugin import MAX_SCORE, Check, Plugin, Scope
-from baton.engine.session.session import Session
+from baton.engine.session.plugin import MAX_SCORE, Check, Plugin, Scope, SessionView
 from baton.engine.state.columns import Bools, Floats
 from baton.engine.state.jobs import Task
 from baton.engine.state.nodes import NodeView
@@ -25,7 +24,7 @@ class NodeGroupPlugin(Plugin[NodeGroupArguments]):
     arguments_type = NodeGroupArguments
     scope = Scope.QUEUE
 
-    def revision(self, session: Session) -> object:
+    def revision(self, session: SessionView) -> object:
         """What queues say of groups, so that nothing is kept of what they said before."""
         return tuple((name, said) for name, share in session.state.queues.items() if any(said := _groups(share.queue)))
 

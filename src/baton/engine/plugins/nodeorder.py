@@ -10,8 +10,7 @@ import numpy as np
 
 from baton.engine.objects import PodSpec
 from baton.engine.search.selectors import term_holds
-from baton.engine.session.plugin import MAX_SCORE, Plugin
-from baton.engine.session.session import Session
+from baton.engine.session.plugin import MAX_SCORE, Plugin, SessionView
 from baton.engine.state.affinity import PlacedPods
 from baton.engine.state.columns import Floats
 from baton.engine.state.jobs import Task
@@ -37,7 +36,7 @@ class NodeOrderPlugin(Plugin[NodeOrderArguments]):
     name = "nodeorder"
     arguments_type = NodeOrderArguments
 
-    def open(self, session: Session) -> None:
+    def open(self, session: SessionView) -> None:
         self._placed: PlacedPods = session.state.placed
 
     def scores(self, task: Task, nodes: NodeView) -> Floats | None:

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 import numpy as np
 
-from baton.engine.session.plugin import Lack, Plugin, Vote
-from baton.engine.session.session import Session
+from baton.engine.session.plugin import Lack, Plugin, SessionView, Vote
 from baton.engine.session.shares import InqueueSums, in_use, lacks, min_resources
 from baton.engine.state.jobs import Job, QueueShare
 from baton.engine.state.resources import Vector
@@ -24,7 +23,7 @@ class OvercommitPlugin(Plugin[OvercommitArguments]):
     name = "overcommit"
     arguments_type = OvercommitArguments
 
-    def open(self, session: Session) -> None:
+    def open(self, session: SessionView) -> None:
         table = session.state.table
         self._resources = session.state.resources
         self._total = table.capacity_total.copy()

@@ -6,15 +6,14 @@ One that several budgets cover is never taken: the API server evicts no such pod
 from collections.abc import Sequence
 
 from baton.engine.objects import Budget
-from baton.engine.session.plugin import NoArguments, Plugin
-from baton.engine.session.session import Session
+from baton.engine.session.plugin import NoArguments, Plugin, SessionView
 from baton.engine.state.jobs import Task
 
 
 class PdbPlugin(Plugin[NoArguments]):
     name = "pdb"
 
-    def open(self, session: Session) -> None:
+    def open(self, session: SessionView) -> None:
         self._by_namespace: dict[str, list[Budget]] = {}
         for budget in session.state.budgets.values():
             self._by_namespace.setdefault(budget.namespace, []).append(budget)

@@ -11,8 +11,7 @@ import numpy as np
 
 from baton.engine.objects import SpreadConstraint, Taint, Toleration
 from baton.engine.search.selectors import terms_hold
-from baton.engine.session.plugin import Check, Plugin
-from baton.engine.session.session import Session
+from baton.engine.session.plugin import Check, Plugin, SessionView
 from baton.engine.state.affinity import PlacedPods
 from baton.engine.state.columns import FUTURE, Array, Bools
 from baton.engine.state.jobs import Status, Task
@@ -42,7 +41,7 @@ class PredicatesPlugin(Plugin[PredicatesArguments]):
     name = "predicates"
     arguments_type = PredicatesArguments
 
-    def open(self, session: Session) -> None:
+    def open(self, session: SessionView) -> None:
         self._session = session
         self._placed: PlacedPods = session.state.placed
         self._ports = session.state.ports

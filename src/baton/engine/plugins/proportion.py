@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from baton.engine.objects import GroupPhase
-from baton.engine.session.plugin import Lack, NoArguments, OrderKey, Plugin, Vote
-from baton.engine.session.session import Session
+from baton.engine.session.plugin import Lack, NoArguments, OrderKey, Plugin, SessionView, Vote
 from baton.engine.session.shares import (
     InqueueSums,
     counted,
@@ -35,7 +34,7 @@ class ProportionPlugin(Plugin[NoArguments]):
         super().__init__(arguments, hierarchy=hierarchy)
         self._deserved: dict[QueueName, Floats] = {}
 
-    def open(self, session: Session) -> None:
+    def open(self, session: SessionView) -> None:
         state = session.state
         self._resources = state.resources
         self._total = state.table.capacity_total.copy()
@@ -76,7 +75,6 @@ class ProportionPlugin(Plugin[NoArguments]):
         return deserved
 
     def deserved(self, queue: QueueName) -> Floats | None:
-        """For metrics and explanations."""
         return self._deserved.get(queue)
 
     def queue_key(self, queue: QueueShare) -> OrderKey:

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from baton.engine.objects import GroupPhase, Quota
-from baton.engine.session.plugin import Lack, NoArguments, Plugin, Vote
-from baton.engine.session.session import Session
+from baton.engine.session.plugin import Lack, NoArguments, Plugin, SessionView, Vote
 from baton.engine.session.shares import min_resources
 from baton.engine.state.jobs import Job, QueueShare
 from baton.engine.state.resources import Vector
@@ -17,7 +16,7 @@ PREFIXES = ("requests.", "limits.")
 class ResourceQuotaPlugin(Plugin[NoArguments]):
     name = "resourcequota"
 
-    def open(self, session: Session) -> None:
+    def open(self, session: SessionView) -> None:
         self._quotas: dict[str, list[Quota]] = {}
         for quota in session.state.quotas.values():
             self._quotas.setdefault(quota.namespace, []).append(quota)

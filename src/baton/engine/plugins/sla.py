@@ -2,8 +2,7 @@
 
 import msgspec
 
-from baton.engine.session.plugin import OrderKey, Plugin, Vote
-from baton.engine.session.session import Session
+from baton.engine.session.plugin import OrderKey, Plugin, SessionView, Vote
 from baton.engine.state.jobs import Job, QueueShare
 from baton.engine.state.resources import Vector
 from baton.model.durations import parse_duration_s
@@ -23,7 +22,7 @@ class SlaPlugin(Plugin[SlaArguments]):
     name = "sla"
     arguments_type = SlaArguments
 
-    def open(self, session: Session) -> None:
+    def open(self, session: SessionView) -> None:
         self._now_s = session.now_s
         self._unlimited = session.state.resources.limits(())
         self._default_s = parse_duration_s(self.arguments.waiting) if self.arguments.waiting else None

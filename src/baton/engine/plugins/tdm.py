@@ -13,8 +13,7 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from baton.engine.session.plugin import MAX_SCORE, Check, Plugin
-from baton.engine.session.session import Session
+from baton.engine.session.plugin import MAX_SCORE, Check, Plugin, SessionView
 from baton.engine.state.columns import Bools, Floats
 from baton.engine.state.jobs import Job, Status, Task
 from baton.engine.state.nodes import NodeView
@@ -59,13 +58,13 @@ class TdmPlugin(Plugin[TdmArguments]):
         self._offset_s = (parse_duration_s(offset.lstrip("-")) or 0.0) * (-1 if offset.startswith("-") else 1)
         self._last_eviction_s = -math.inf
 
-    def open(self, session: Session) -> None:
+    def open(self, session: SessionView) -> None:
         self._now_s = session.now_s
         self._table = session.state.table
         second = (session.now_s + self._offset_s) % DAY_S
         self._active = frozenset(name for name, window in self._windows.items() if in_window(window, second))
 
-    def revision(self, session: Session) -> object:
+    def revision(self, session: SessionView) -> object:
         return self._active
 
     def filters(self, task: Task, nodes: NodeView) -> Iterator[Check]:

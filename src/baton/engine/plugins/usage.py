@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from baton.engine.search.room import fitting_cards
-from baton.engine.session.plugin import Check, Plugin
-from baton.engine.session.session import Session
+from baton.engine.session.plugin import Check, Plugin, SessionView
 from baton.engine.state.columns import Floats
 from baton.engine.state.jobs import Task
 from baton.engine.state.nodes import NodeView
@@ -42,8 +41,9 @@ class UsageArguments(msgspec.Struct, frozen=True):
 class UsagePlugin(Plugin[UsageArguments]):
     name = "usage"
     arguments_type = UsageArguments
+    needs_load = True
 
-    def open(self, session: Session) -> None:
+    def open(self, session: SessionView) -> None:
         self._table = session.state.table
 
     def filters(self, task: Task, nodes: NodeView) -> Iterator[Check]:

@@ -18,15 +18,17 @@ import numpy as np
 
 from baton.engine.objects import Closeness, Parts
 from baton.engine.search.room import copies_at_most
+from baton.engine.session.statement import Statement
+from baton.engine.state.cluster import ClusterState
 from baton.engine.state.columns import FUTURE, Array, Floats, Rows
 from baton.engine.state.hypernodes import Tier
 from baton.engine.state.jobs import CHARGED, ON_NODE, READY, Job, Status, Task
+from baton.engine.state.nodes import NodeTable
 from baton.engine.state.resources import Vector
-from baton.engine.state.statement import Statement
 from baton.model.ids import GroupKey
 
 if TYPE_CHECKING:
-    from baton.engine.session.session import Session
+    from baton.engine.search.places import Places
 
 MOST_WITH_VICTIMS = 8
 """Hyper nodes of a tier that are compared by the victims they would cost."""
@@ -42,8 +44,8 @@ PROMISED: Rank = (1,)
 class DomainView:
     """Sums over the nodes of each domain of a tier."""
 
-    def __init__(self, session: "Session", tier: Tier) -> None:
-        self._table = session.state.table
+    def __init__(self, table: NodeTable, tier: Tier) -> None:
+        self._table = table
         self._tier = tier
         self.size = len(tier.domains)
 
@@ -84,9 +86,10 @@ class _Search(NamedTuple):
 class Domains:
     """The hyper nodes in a session."""
 
-    def __init__(self, session: "Session") -> None:
-        self._session = session
-        self._forest = session.state.forest
+    def __init__(self, state: ClusterState, places: "Places") -> None:
+        self._state = state
+        self._places = places
+        self._forest = state.forest
         self._chosen: dict[tuple[GroupKey, Part | None], Rows] = {}
         self.tried: dict[GroupKey, Tried] = {}
         """Of jobs that found no domain."""
@@ -232,7 +235,7 @@ class Domains:
         """All rows of the domains that a hard rule leaves, given the pods in place."""
         if not closeness.hard:
             return None
-        mask = np.zeros(self._session.state.table.count, dtype=np.bool_)
+        mask = np.zeros(self._state.table.count, dtype=np.bool_)
         for tier in self._forest.up_to(closeness):
             holding = tier.holding(placed)
             for place in np.flatnonzero(holding):
@@ -252,7 +255,7 @@ class Domains:
 
     def _options(self, tier: Tier, search: _Search, outer: Rows | None, *, evicting: bool) -> list[Rows]:
         """The rows of the tier's domains that may hold all of it, the best domain first."""
-        count = self._session.state.table.count
+        count = self._state.table.count
         ok = tier.holding(search.placed)
         if outer is not None:
             inside = np.zeros(count, dtype=np.int64)
@@ -265,18 +268,18 @@ class Domains:
             return []
         hosts = np.zeros(count, dtype=np.int64)
         hosts[search.hosts] = 1
-        scores = self._session.domain_scores(_least(search.tasks) * search.needed, DomainView(self._session, tier))
+        scores = self._places.domain_scores(_least(search.tasks) * search.needed, DomainView(self._state.table, tier))
         order = np.lexsort((chosen, -scores[chosen], -room[chosen], -tier.sums(hosts)[chosen]))
         found = [tier.domains[int(chosen[place])].rows for place in order]
         return found if outer is None else [np.intersect1d(rows, outer, assume_unique=True) for rows in found]
 
     def _room(self, tier: Tier, search: _Search, *, evicting: bool) -> Array:
         """How many of the pods each domain would take at most, by resources and cards."""
-        table = self._session.state.table
+        table = self._state.table
         one = search.tasks[0]
         if not evicting and all(task.needs is one.needs for task in search.tasks):
             copies = copies_at_most(one, table.view())
-            copies[~self._session.would_take(one)] = 0
+            copies[~self._places.would_take(one)] = 0
         else:
             least = _least(search.tasks)
             copies = np.full(table.count, len(search.tasks), dtype=np.int64)

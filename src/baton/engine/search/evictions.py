@@ -14,11 +14,13 @@ import numpy as np
 
 from baton.engine.objects import GroupPhase
 from baton.engine.search.domains import DONE, Rank
+from baton.engine.search.places import Placement
 from baton.engine.search.room import fits_empty
-from baton.engine.session.session import EVICTABLE, Placement, Session
+from baton.engine.session.decisions import EVICTABLE
+from baton.engine.session.session import Session
+from baton.engine.session.statement import Statement
 from baton.engine.state.columns import BOTH, FUTURE
 from baton.engine.state.jobs import Job, Task
-from baton.engine.state.statement import Statement
 from baton.engine.verdicts import Cause
 
 CANDIDATES = 16
@@ -50,18 +52,18 @@ class Failures:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._kinds: set[tuple[object, ...]] = set()
-        self._as_of = session.commitments()
+        self._as_of = session.decisions.commitments()
 
     def knows(self, job: Job) -> bool:
-        if self._as_of != self._session.commitments():
+        if self._as_of != self._session.decisions.commitments():
             self._kinds.clear()
-            self._as_of = self._session.commitments()
+            self._as_of = self._session.decisions.commitments()
         kind = self._kind(job)
         return kind is not None and kind in self._kinds
 
     def add(self, job: Job) -> None:
         kind = self._kind(job)
-        if kind is not None and self._as_of == self._session.commitments():
+        if kind is not None and self._as_of == self._session.decisions.commitments():
             self._kinds.add(kind)
 
     def _kind(self, job: Job) -> tuple[object, ...] | None:
@@ -69,7 +71,7 @@ class Failures:
         if tasks is None or job.group.min_role_members or (job.group.close and job.ready):
             return None
         return (
-            self._session.signature_key(tasks[0]),
+            self._session.places.signature_key(tasks[0]),
             job.group.queue,
             job.group.namespace,
             job.priority,
@@ -87,30 +89,30 @@ def starving_jobs(session: Session) -> list[Job]:
         job
         for job in session.state.active.values()
         if job.queue is not None
-        and session.blocked.get(job.key, (None, None))[0] is not Cause.HELD_BACK
+        and session.decisions.blocked.get(job.key, (None, None))[0] is not Cause.HELD_BACK
         and job.phase is not GroupPhase.PENDING
         and job.pending
-        and session.job_valid(job) is None
-        and session.job_starving(job)
+        and session.votes.job_valid(job) is None
+        and session.votes.job_starving(job)
     ]
-    return sorted(starving, key=session.job_key)
+    return sorted(starving, key=session.votes.job_key)
 
 
 def evicting_tasks(session: Session, job: Job) -> list[Task]:
     """The job's waiting tasks that may evict others, in order."""
     tasks = [task for task in job.pending.values() if not task.needs.best_effort and task.pod.can_preempt]
-    return sorted(tasks, key=session.task_key)
+    return sorted(tasks, key=session.votes.task_key)
 
 
 def place_starving(session: Session, job: Job, statement: Statement, place: Callable[[Task], bool]) -> None:
     """Place the job's tasks until it starves no more, or one of them finds no place."""
 
     def fed(_tasks: Sequence[Task]) -> bool:
-        return not session.job_starving(job)
+        return not session.votes.job_starving(job)
 
     if not fed(()):
         waiting = evicting_tasks(session, job)[::-1]
-        session.domains.fill(job, waiting, statement, place, fed, all_or_nothing=True, evicting=True)
+        session.places.domains.fill(job, waiting, statement, place, fed, all_or_nothing=True, evicting=True)
 
 
 def make_way_for(session: Session, job: Job, statement: Statement, place: Callable[[Task], bool]) -> None:
@@ -118,20 +120,20 @@ def make_way_for(session: Session, job: Job, statement: Statement, place: Callab
 
     def attempt() -> Rank | None:
         place_starving(session, job, statement, place)
-        if not session.job_pipelined(job):
+        if not session.votes.job_pipelined(job):
             return None
         gone = [victim.priority for victim, _, _ in statement.evicted]
         return (1, max(gone), len(gone)) if gone else DONE
 
-    session.domains.attempt(job, statement, attempt, evicting=True)
+    session.places.domains.attempt(job, statement, attempt, evicting=True)
 
 
 def keep_or_discard(session: Session, job: Job, statement: Statement) -> bool:
     """Nothing is evicted unless the job's whole gang then has its places; true when it has."""
-    kept = session.job_pipelined(job) and bool(statement.evicted or statement.pipelined or statement.allocated)
+    kept = session.votes.job_pipelined(job) and bool(statement.evicted or statement.pipelined or statement.allocated)
     if kept:
         statement.commit()
-        session.blocked[job.key] = (Cause.PIPELINED, None)
+        session.decisions.blocked[job.key] = (Cause.PIPELINED, None)
     else:
         statement.discard()
     session.nominees.hold()
@@ -146,9 +148,9 @@ def spare_needless(session: Session, job: Job, statement: Statement, permitted: 
     """
     kept = _Attempt.of(statement)
     size = len(kept.places) * len(kept.victims)
-    if len(kept.places) < 2 or len(kept.victims) < 2 or size > _SPARING_LIMIT or not session.job_pipelined(job):
+    if len(kept.places) < 2 or len(kept.victims) < 2 or size > _SPARING_LIMIT or not session.votes.job_pipelined(job):
         return statement
-    tasks = sorted((task for task, _, _ in kept.places), key=session.task_key)
+    tasks = sorted((task for task, _, _ in kept.places), key=session.votes.task_key)
     changed = True
     while changed:
         changed = False
@@ -156,7 +158,7 @@ def spare_needless(session: Session, job: Job, statement: Statement, permitted: 
             statement.discard()
             fewer = [item for item in kept.victims if item[0] is not victim[0]]
             statement = _placed_anew(session, tasks, fewer, permitted)
-            if len(statement.allocated) + len(statement.pipelined) == len(tasks) and session.job_pipelined(job):
+            if len(statement.allocated) + len(statement.pipelined) == len(tasks) and session.votes.job_pipelined(job):
                 kept, changed = _Attempt.of(statement), True
             else:
                 statement.discard()
@@ -180,8 +182,8 @@ class _Attempt(NamedTuple):
         for victim, reason, for_task in self.victims:
             statement.evict(victim, reason, for_task)
         for task, row, later in self.places:
-            with session.foreseen() if later else contextlib.nullcontext():
-                assignment = session.pick_cards(task, row, FUTURE if later else BOTH)
+            with session.places.foreseen() if later else contextlib.nullcontext():
+                assignment = session.places.pick_cards(task, row, FUTURE if later else BOTH)
             assert assignment is not None, f"{task} fitted on row {row} a moment ago"
             statement.place(task, Placement(row, assignment, later))
         return statement
@@ -198,7 +200,7 @@ def _placed_anew(
     for victim, reason, for_task in victims:
         statement.evict(victim, reason, for_task)
     for task in tasks:
-        placement = session.find(task) if permitted(task) else None
+        placement = session.places.find(task) if permitted(task) else None
         if placement is None:
             break
         statement.place(task, placement)
@@ -226,7 +228,7 @@ class RoomMaker:
 
     def make_room(self, task: Task, statement: Statement) -> bool:
         """Place the task, evicting where needed; false leaves everything as it was."""
-        placement = self._session.find(task) if self.permitted(task) else None
+        placement = self._session.places.find(task) if self.permitted(task) else None
         if placement is not None:
             statement.place(task, placement)
             return True
@@ -235,8 +237,8 @@ class RoomMaker:
             return False
         for victim in best.victims:
             statement.evict(victim, self._reason, task)
-        with self._session.foreseen():
-            assignment = self._session.pick_cards(task, best.row, FUTURE)
+        with self._session.places.foreseen():
+            assignment = self._session.places.pick_cards(task, best.row, FUTURE)
         assert assignment is not None, f"{task} fitted on row {best.row} a moment ago"
         statement.place(task, Placement(best.row, assignment, later=True))
         return True
@@ -255,7 +257,7 @@ class RoomMaker:
         """Candidate rows, those with the least important tasks first; a second list for when the first has none."""
         view = self._session.state.table.view()
         possible = fits_empty(task, view) & view.column(view.table.present)
-        for check in self._session.checks(task, view):
+        for check in self._session.places.checks(task, view):
             if not check.resolvable:
                 possible &= check.ok
         # One question about everybody is cheaper than one per row, and most tasks may evict nobody at all. A queue or a
@@ -306,11 +308,11 @@ class RoomMaker:
         session = self._session
         if not self.permitted(task) or not session.state.room_for(task, row):
             return False
-        with session.foreseen():
-            if session.pick_cards(task, row, FUTURE) is None:
+        with session.places.foreseen():
+            if session.places.pick_cards(task, row, FUTURE) is None:
                 return False
             view = session.state.table.view(np.array([row], dtype=np.intp))
-            return all(bool(check.ok[0]) for check in session.checks(task, view))
+            return all(bool(check.ok[0]) for check in session.places.checks(task, view))
 
 
 def _importance(task: Task) -> tuple[int, int, float, str]:

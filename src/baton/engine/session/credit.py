@@ -9,7 +9,7 @@ and nothing else happens. What all queues have in common is divided among them.
 import numpy as np
 
 from baton.engine.objects import GroupPhase, QueueState
-from baton.engine.session.plugin import overrides
+from baton.engine.session import hooks
 from baton.engine.session.session import Session
 from baton.engine.state.jobs import QueueShare
 from baton.engine.state.queues import ROOT_QUEUE
@@ -20,8 +20,8 @@ from baton.model.quantities import Amounts
 def credits_of(session: Session) -> dict[QueueName, Amounts]:
     """What each open queue may let in; none when jobs wait before the gate or a plugin must see each of them."""
     state = session.state
-    plugins = session.framework.flat("job_enqueueable")
-    if "enqueue" not in session.framework.configuration.actions or not all(overrides(p, "credit") for p in plugins):
+    plugins = session.tiers.flat(hooks.JOB_ENQUEUEABLE)
+    if "enqueue" not in session.tiers.configuration.actions or not all(map(hooks.CREDIT.taken_by, plugins)):
         return {}
     if any(job.phase is GroupPhase.PENDING and _is_open(job.queue) for job in state.active.values()):
         return {}

@@ -1,86 +1,91 @@
-"""The plugins of a configuration, made once and kept from session to session, arranged by hook and tier."""
+"""The extension points of a plugin, as typed values: which method of `Plugin` each one is.
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+Code that asks plugins names a hook by its value, so mypy checks its arguments and answers, and a misspelt hook does not
+compile.
+"""
 
-from baton.engine.configuration import FLAG_HOOKS, Configuration, PluginOption
-from baton.engine.objects import LabelSelector
-from baton.engine.session.plugin import Plugin, overrides
+from collections.abc import Callable
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
-AnyPlugin = Plugin[Any]
+from baton.engine.session.plugin import Plugin
 
-HOOKS = (
-    "queue_key",
-    "job_key",
-    "task_key",
-    "filters",
-    "scores",
-    "world_filters",
-    "world_scores",
-    "card_scores",
-    "domain_scores",
-    "job_valid",
-    "job_ready",
-    "job_pipelined",
-    "job_enqueueable",
-    "job_enqueued",
-    "job_starving",
-    "overused",
-    "allocatable",
-    "preemptive",
-    "preemptable",
-    "reclaimable",
-    "victims",
-    "may_start",
-    "sees_world",
-    "job_started",
-    "job_blocked",
-    "minds_blocked",
-)
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-class Framework:
-    """Who takes part in which hook."""
+class Hook(Generic[P, R]):
+    """One method of `Plugin` that a plugin may override."""
 
-    def __init__(self, configuration: Configuration, catalogue: Mapping[str, type[AnyPlugin]]) -> None:
-        self.configuration = configuration
-        self.action_arguments = dict(configuration.action_arguments)
-        self.plugins: list[AnyPlugin] = []
-        arranged: list[list[tuple[AnyPlugin, PluginOption]]] = []
-        for tier in configuration.tiers:
-            members = []
-            for option in tier:
-                plugin = catalogue[option.name](option.arguments, hierarchy=option.hierarchy)
-                self.plugins.append(plugin)
-                members.append((plugin, option))
-            arranged.append(members)
-        self._tiers: dict[str, list[list[AnyPlugin]]] = {
-            hook: [
-                [plugin for plugin, option in members if overrides(plugin, hook) and _enabled(option, hook)]
-                for members in arranged
-            ]
-            for hook in HOOKS
-        }
-        self._flat: dict[str, list[AnyPlugin]] = {
-            hook: [plugin for tier in tiers for plugin in tier] for hook, tiers in self._tiers.items()
-        }
-        self.calls: dict[str, list[Callable[..., Any]]] = {
-            hook: [getattr(plugin, hook) for plugin in plugins] for hook, plugins in self._flat.items()
-        }
-        """The methods of those in `flat`, looked up once: some are called for every job of every cycle."""
-        self.card_exclusions: tuple[LabelSelector, ...] = tuple(
-            rule for plugin in self.plugins for rule in getattr(plugin, "card_exclusions", ())
-        )
+    __slots__ = ("_method", "name")
 
-    def tiers(self, hook: str) -> Sequence[Sequence[AnyPlugin]]:
-        return self._tiers[hook]
+    def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:
+        self._method = method
+        self.name = method.__name__
 
-    def flat(self, hook: str) -> Sequence[AnyPlugin]:
-        return self._flat[hook]
+    def taken_by(self, plugin: Plugin[Any]) -> bool:
+        """Whether the plugin takes part in the hook: it overrides the method."""
+        return getattr(type(plugin), self.name) is not self._method
 
-    def plugin(self, name: str) -> AnyPlugin | None:
-        return next((plugin for plugin in self.plugins if plugin.name == name), None)
+    def of(self, plugin: Plugin[Any]) -> Callable[P, R]:
+        """The plugin's own method."""
+        return cast("Callable[P, R]", getattr(plugin, self.name))
+
+    def __repr__(self) -> str:
+        return f"<hook {self.name}>"
 
 
-def _enabled(option: PluginOption, hook: str) -> bool:
-    return all(option.flags.get(flag, True) for flag, hooks in FLAG_HOOKS.items() if hook in hooks)
+QUEUE_KEY = Hook(Plugin.queue_key)
+JOB_KEY = Hook(Plugin.job_key)
+TASK_KEY = Hook(Plugin.task_key)
+FILTERS = Hook(Plugin.filters)
+SCORES = Hook(Plugin.scores)
+WORLD_FILTERS = Hook(Plugin.world_filters)
+WORLD_SCORES = Hook(Plugin.world_scores)
+CARD_SCORES = Hook(Plugin.card_scores)
+DOMAIN_SCORES = Hook(Plugin.domain_scores)
+JOB_VALID = Hook(Plugin.job_valid)
+JOB_READY = Hook(Plugin.job_ready)
+JOB_PIPELINED = Hook(Plugin.job_pipelined)
+JOB_ENQUEUEABLE = Hook(Plugin.job_enqueueable)
+JOB_ENQUEUED = Hook(Plugin.job_enqueued)
+JOB_STARVING = Hook(Plugin.job_starving)
+CREDIT = Hook(Plugin.credit)
+OVERUSED = Hook(Plugin.overused)
+ALLOCATABLE = Hook(Plugin.allocatable)
+PREEMPTIVE = Hook(Plugin.preemptive)
+PREEMPTABLE = Hook(Plugin.preemptable)
+RECLAIMABLE = Hook(Plugin.reclaimable)
+VICTIMS = Hook(Plugin.victims)
+MAY_START = Hook(Plugin.may_start)
+SEES_WORLD = Hook(Plugin.sees_world)
+JOB_STARTED = Hook(Plugin.job_started)
+JOB_BLOCKED = Hook(Plugin.job_blocked)
+MINDS_BLOCKED = Hook(Plugin.minds_blocked)
+
+FLAGS: dict[str, tuple[Hook[..., Any], ...]] = {
+    "enableJobOrder": (JOB_KEY,),
+    "enableJobReady": (JOB_READY,),
+    "enableJobPipelined": (JOB_PIPELINED,),
+    "enableTaskOrder": (TASK_KEY,),
+    "enablePreemptable": (PREEMPTABLE,),
+    "enableReclaimable": (RECLAIMABLE,),
+    "enablePreemptive": (PREEMPTIVE,),
+    "enableQueueOrder": (QUEUE_KEY,),
+    "enablePredicate": (FILTERS, WORLD_FILTERS),
+    "enableBestNode": (),
+    "enableNodeOrder": (SCORES, WORLD_SCORES, CARD_SCORES),
+    "enableTargetJob": (MAY_START,),
+    "enableReservedNodes": (),
+    "enableJobEnqueued": (JOB_ENQUEUEABLE,),
+    "enableJobStarving": (JOB_STARVING,),
+    "enabledClusterOrder": (),
+    "enabledVictim": (VICTIMS,),
+    "enabledOverused": (OVERUSED,),
+    "enabledAllocatable": (ALLOCATABLE,),
+    "enabledHyperNodeOrder": (DOMAIN_SCORES,),
+    "enabledSubJobReady": (),
+    "enabledSubJobPipelined": (),
+    "enabledSubJobOrder": (),
+    "enabledHyperNodeGradient": (),
+}
+"""A plugin's flags in the configuration, and the hooks that each one switches off; Volcano has the ones without any."""

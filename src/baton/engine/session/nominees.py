@@ -12,26 +12,23 @@ node.
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from baton.engine.cards.choice import Assignment
+from baton.engine.search.places import Places
+from baton.engine.state.cluster import ClusterState
 from baton.engine.state.columns import FUTURE
 from baton.engine.state.jobs import Job, QueueShare, Status, Task
 from baton.engine.state.resources import Vector
 from baton.model.ids import PodKey, QueueName
 
-if TYPE_CHECKING:
-    from baton.engine.session.session import Session
-
 
 class Nominees:
     """Nominated tasks that still wait, with what they hold."""
 
-    def __init__(self, session: "Session") -> None:
-        self._session = session
-        waiting = [
-            task for job in session.state.active.values() for task in job.pending.values() if task.nominated is not None
-        ]
+    def __init__(self, state: ClusterState, places: Places) -> None:
+        self._state = state
+        self._places = places
+        waiting = [task for job in state.active.values() for task in job.pending.values() if task.nominated is not None]
         self._waiting = sorted(waiting, key=lambda task: (-_priority(task), task.key))
         self.held: dict[PodKey, tuple[Task, int]] = {}
         self._charges: dict[QueueName, tuple[QueueShare, Vector]] = {}
@@ -43,14 +40,14 @@ class Nominees:
         self._in_use |= in_use
         if not self._waiting:
             return
-        table = self._session.state.table
+        table = self._state.table
         for task in self._waiting:
             row = table.row_of.get(task.nominated) if task.nominated is not None else None
             if row is None or task.key in self.held or task.status is not Status.PENDING:
                 continue
             assignment = self._room(task, row)
             if assignment is not None:
-                self._session.state.ledger.promise(_ghost(task), row, assignment)
+                self._state.ledger.promise(_ghost(task), row, assignment)
                 self._book(task, row, 1)
                 self.held[task.key] = (task, row)
 
@@ -73,7 +70,7 @@ class Nominees:
 
     def close(self) -> None:
         """Give everything back; nominations that had their chance are over. A session of questions gives none."""
-        table = self._session.state.table
+        table = self._state.table
         for task, _ in list(self.held.values()):
             self._release(task)
         for task in self._waiting if self._in_use else ():
@@ -85,23 +82,22 @@ class Nominees:
                 task.nominated = None
 
     def _room(self, task: Task, row: int) -> Assignment | None:
-        session = self._session
-        return session.pick_cards(task, row, FUTURE) if session.state.room_for(task, row) else None
+        return self._places.pick_cards(task, row, FUTURE) if self._state.room_for(task, row) else None
 
     def _release(self, task: Task) -> None:
         _, row = self.held.pop(task.key)
-        self._session.state.ledger.release(_ghost(task))
+        self._state.ledger.release(_ghost(task))
         self._book(task, row, -1)
 
     def _book(self, task: Task, row: int, sign: int) -> None:
-        table = self._session.state.table
+        table = self._state.table
         table.used[FUTURE, :, row] += sign * task.needs.request
-        self._session.state.attachments.count(task.needs.spec.attachments, row, slice(FUTURE, FUTURE + 1), sign)
+        self._state.attachments.count(task.needs.spec.attachments, row, slice(FUTURE, FUTURE + 1), sign)
         table.unsettled[row] += sign
         table.touch(row)
         for line in task.job.lineage() if task.job is not None else ():
             if line.name not in self._charges:
-                self._charges[line.name] = (line, self._session.state.resources.zeros())
+                self._charges[line.name] = (line, self._state.resources.zeros())
             self._charges[line.name][1][:] += sign * task.needs.charge
 
 

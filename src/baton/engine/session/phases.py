@@ -15,12 +15,12 @@ UNSCHEDULABLE = (Cause.NODES, Cause.QUEUE_SHARE)
 
 def update_phases(session: Session) -> None:
     """For the jobs that the cycle touched or that wait; of those that had no turn yet nothing is known."""
-    keys = session.touched if session.turns.cut else {*session.state.active, *session.touched}
+    keys = session.decisions.touched if session.turns.cut else {*session.state.active, *session.decisions.touched}
     for key in sorted(keys):
         job = session.state.jobs.get(key)
         if job is not None and not job.implicit:
-            cause = session.blocked.get(key, (None, None))[0]
-            session.set_phase(job, phase_of(job, unschedulable=cause in UNSCHEDULABLE))
+            cause = session.decisions.blocked.get(key, (None, None))[0]
+            session.decisions.set_phase(job, phase_of(job, unschedulable=cause in UNSCHEDULABLE))
 
 
 def phase_of(job: Job, *, unschedulable: bool = False) -> GroupPhase:

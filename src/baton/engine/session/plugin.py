@@ -11,20 +11,22 @@ any event (a time window) returns a new `revision`.
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import numpy as np
 
-from baton.engine.objects import Node
-from baton.engine.state.columns import Bools, Floats
+from baton.engine.objects import LabelSelector, Node
+from baton.engine.state.columns import Bools, Floats, Rows
 from baton.engine.state.jobs import Job, QueueShare, Task
 from baton.engine.state.nodes import NodeView
 from baton.engine.state.resources import Vector
+from baton.model.ids import QueueName
 
 if TYPE_CHECKING:
+    from baton.engine.cards.choice import Assignment
     from baton.engine.search.domains import DomainView
-    from baton.engine.session.session import Session
+    from baton.engine.state.cluster import ClusterState
 
 MAX_SCORE = 100.0
 
@@ -75,6 +77,47 @@ class Lack(NamedTuple):
     """That is all the cluster has."""
 
 
+class SessionView(Protocol):
+    """What a plugin may ask of the session."""
+
+    @property
+    def state(self) -> "ClusterState":
+        """The cluster as it is at this moment of the session. To be read, not changed."""
+        ...
+
+    @property
+    def now_s(self) -> float: ...
+
+    @property
+    def foreseeing(self) -> bool:
+        """Whether the question is about the time when tasks that are leaving have left."""
+        ...
+
+    def task_key(self, task: Task) -> OrderKey:
+        """Tasks of a job sort by it, the first one first."""
+        ...
+
+    def checks(self, task: Task, nodes: NodeView) -> Iterable[Check]:
+        """The predicates of all plugins, and room."""
+        ...
+
+    def pick_cards(self, task: Task, row: int, plane: int) -> "Assignment | None":
+        """The cards of the node that the task would get, or None where there are too few."""
+        ...
+
+    def copies_that_fit(self, task: Task, row: int, most: int) -> int:
+        """How many such tasks the node would take, once evicted pods are gone."""
+        ...
+
+    def could_hold(self, job: Job) -> list[Rows] | None:
+        """The rows of each hyper node that could hold a job of a hard topology rule whole; None for other jobs."""
+        ...
+
+    def disruptions_left(self) -> dict[tuple[str, str], int]:
+        """By namespace and name of a disruption budget: the evictions it still allows."""
+        ...
+
+
 class Plugin(Generic[A]):
     """Base of all plugins. A hook that is not overridden does not take part.
 
@@ -88,6 +131,12 @@ class Plugin(Generic[A]):
     scope: ClassVar[Scope] = Scope.SPEC
     keys_change: ClassVar[bool] = False
     """Starting one job may change the keys of others."""
+    needs_load: ClassVar[bool] = False
+    """It reads the measured load of nodes and cards, so the adapter has to bring it."""
+    locks_nodes: bool = False
+    """vGPU pods are to be bound to a node one at a time, under the lock of Volcano's device plugins."""
+    card_exclusions: tuple[LabelSelector, ...] = ()
+    """Pods that match the same selector never share a card."""
     card_order: str = ""
     """`binpack` or `spread`: how cards inside a node are preferred."""
 
@@ -95,13 +144,13 @@ class Plugin(Generic[A]):
         self.arguments = arguments
         self.hierarchy = hierarchy
 
-    def open(self, session: "Session") -> None:
+    def open(self, session: SessionView) -> None:
         """A session begins; compute what holds for all of it."""
 
-    def close(self, session: "Session") -> None:
+    def close(self, session: SessionView) -> None:
         """The session ends."""
 
-    def revision(self, session: "Session") -> object:
+    def revision(self, session: SessionView) -> object:
         """Changes whenever answers about nodes may have changed without a change of any node."""
         return None
 
@@ -165,6 +214,10 @@ class Plugin(Generic[A]):
         is asked about every job.
         """
         raise NotImplementedError
+
+    def deserved(self, queue: QueueName) -> Floats | None:
+        """For metrics: what the queue deserves by the last session, for a plugin that works it out."""
+        return None
 
     def job_starving(self, job: Job) -> bool:
         raise NotImplementedError
@@ -245,8 +298,3 @@ class PerNode(Plugin[A]):
     def _nodes(nodes: NodeView) -> list[Node]:
         rows = range(nodes.table.count) if nodes.rows is None else nodes.rows
         return [nodes.table.node(int(row)) for row in rows]
-
-
-def overrides(plugin: Plugin[msgspec.Struct], hook: str) -> bool:
-    """Whether the plugin takes part in the hook."""
-    return getattr(type(plugin), hook) is not getattr(Plugin, hook)

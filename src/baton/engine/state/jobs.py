@@ -15,7 +15,7 @@ from baton.engine.state.resources import ResourceNames, Vector, widened
 from baton.model.ids import GroupKey, NodeName, PodKey, QueueName
 
 if TYPE_CHECKING:
-    from baton.engine.session.signatures import Signature
+    from baton.engine.search.signatures import Signature
 
 
 class Status(IntEnum):

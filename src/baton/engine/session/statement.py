@@ -7,21 +7,23 @@ log. Discarding restores the state exactly, cards included.
 from typing import TYPE_CHECKING
 
 from baton.engine.cards.choice import Assignment
-from baton.engine.state.cluster import Checkpoint, pod_status
+from baton.engine.state.cluster import Checkpoint, ClusterState, pod_status
 from baton.engine.state.jobs import Status, Task
 
 if TYPE_CHECKING:
-    from baton.engine.session.session import Placement, Session
+    from baton.engine.search.places import Placement, Places
+    from baton.engine.session.decisions import Decisions
 
 
 class Statement:
     """Operations of one attempt. `checkpoint` and `rollback` bracket a part of it."""
 
-    __slots__ = ("_mark", "_session", "_state", "allocated", "evicted", "pipelined")
+    __slots__ = ("_decisions", "_mark", "_places", "_state", "allocated", "evicted", "pipelined")
 
-    def __init__(self, session: "Session") -> None:
-        self._session = session
-        self._state = session.state
+    def __init__(self, state: ClusterState, places: "Places", decisions: "Decisions") -> None:
+        self._state = state
+        self._places = places
+        self._decisions = decisions
         self._mark = self._state.checkpoint()
         self.allocated: list[tuple[Task, int, Assignment]] = []
         self.pipelined: list[tuple[Task, int]] = []
@@ -35,18 +37,18 @@ class Statement:
             self.pipelined.append((task, row))
         else:
             self._state.move(task, Status.ALLOCATED, row, assignment)
-            self._session.note_placed(task, row)
+            self._places.placed(task, row)
             self.allocated.append((task, row, assignment))
 
     def evict(self, victim: Task, reason: str, for_task: Task | None = None) -> None:
         self._state.move(victim, Status.RELEASING, victim.row)
-        self._session.evicting[victim.key] = victim
+        self._decisions.evicting[victim.key] = victim
         self.evicted.append((victim, reason, for_task))
 
     def spare(self, victim: Task) -> None:
         """Take back one eviction of this statement."""
         self.evicted = [item for item in self.evicted if item[0] is not victim]
-        self._session.evicting.pop(victim.key, None)
+        self._decisions.evicting.pop(victim.key, None)
         self._state.move(victim, pod_status(victim.pod), victim.row)
 
     def checkpoint(self) -> tuple[Checkpoint, int, int, int]:
@@ -56,7 +58,7 @@ class Statement:
         checkpoint, allocated, pipelined, evicted = mark
         self._state.rollback(checkpoint)
         for victim, _, _ in self.evicted[evicted:]:
-            self._session.evicting.pop(victim.key, None)
+            self._decisions.evicting.pop(victim.key, None)
         del self.allocated[allocated:]
         del self.pipelined[pipelined:]
         del self.evicted[evicted:]
@@ -66,9 +68,8 @@ class Statement:
 
     def commit(self) -> None:
         """The attempt becomes part of the plan. Promises last until the session ends."""
-        self._session.accept(self)
+        self._decisions.accept(self)
 
     def keep_promises(self) -> None:
-        """Nothing is bound, but what is promised and evicted stays reserved until the session ends."""
-        self._session.promised.extend(task for task, _ in self.pipelined)
-        self._session.unbound.extend(task for task, _, _ in self.allocated)
+        """Nothing is bound, but what is promised and evicted stays reserved until the session closes."""
+        self._decisions.keep_promises(self)

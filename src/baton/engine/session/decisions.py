@@ -1,0 +1,145 @@
+"""The plan that results from a session: what was decided, what is only promised, and why jobs are left waiting.
+
+What is bound or evicted stays assumed in the state after the session. Promises (room that becomes free when evicted
+pods are gone) last until the session closes.
+"""
+
+from typing import TYPE_CHECKING
+
+from baton.engine.objects import GroupPhase
+from baton.engine.plan import Binding, Eviction, Nomination, PhaseChange
+from baton.engine.session import hooks
+from baton.engine.session.tiers import Tiers
+from baton.engine.session.turns import Turns
+from baton.engine.session.votes import Votes
+from baton.engine.state.cluster import ClusterState, covers
+from baton.engine.state.jobs import Job, Status, Task
+from baton.engine.verdicts import Cause
+from baton.model.ids import GroupKey, PodKey, QueueName
+
+if TYPE_CHECKING:
+    from baton.engine.session.statement import Statement
+
+EVICTABLE = frozenset({Status.BOUND, Status.RUNNING})
+"""Not the tasks that this plan or an unconfirmed one has bound: a plan must not both start and stop a pod."""
+
+
+class Decisions:
+    """Bindings, evictions, nominations, phases and blocked jobs of one session."""
+
+    def __init__(self, state: ClusterState, tiers: Tiers, votes: Votes, turns: Turns, now_s: float) -> None:
+        self._state = state
+        self._votes = votes
+        self._now_s = now_s
+        self._job_enqueued = tiers.calls(hooks.JOB_ENQUEUED)
+        self._job_started = tiers.calls(hooks.JOB_STARTED)
+        self._job_blocked = tiers.calls(hooks.JOB_BLOCKED)
+        self.bindings: list[Binding] = []
+        self.evictions: list[Eviction] = []
+        self.nominations: list[Nomination] = []
+        self.phases: dict[GroupKey, PhaseChange] = {}
+        self.blocked, self.placeable = turns.found_before(state)
+        """Why an action left a job waiting, for the explanation: the cause and the task that was stuck; and how many
+        tasks of a blocked job found a place before one did not."""
+        self.touched: set[GroupKey] = set()
+        """Jobs with a binding in this session."""
+        self.evicting: dict[PodKey, Task] = {}
+        """Victims of this session, committed or about to be."""
+        self._promised: list[Task] = []
+        self._unbound: list[Task] = []
+        self._evictable: dict[QueueName, dict[int, list[Task]]] | None = None
+        self._refusing = [state.budgets[key] for key, until_s in state.refusing.items() if until_s > now_s]
+
+    def cause(self, job: Job) -> Cause | None:
+        """Why the job was left waiting, as far as an action has found out."""
+        return self.blocked.get(job.key, (None, None))[0]
+
+    def admit(self, job: Job) -> None:
+        """From now on the job's pods may be made and placed."""
+        self.set_phase(job, GroupPhase.INQUEUE)
+        for job_enqueued in self._job_enqueued:
+            job_enqueued(job)
+
+    def set_phase(self, job: Job, phase: GroupPhase) -> None:
+        if job.phase is not phase:
+            job.phase = phase
+            if not job.implicit:
+                self.phases[job.key] = PhaseChange(job.key, phase)
+            self._state.activate(job)
+
+    def started(self, job: Job) -> None:
+        """Tasks of the job were placed and committed."""
+        for job_started in self._job_started:
+            job_started(job)
+
+    def block(self, job: Job, cause: Cause, stuck: Task | None) -> None:
+        """The job was tried and could not be placed; plugins are told."""
+        self.blocked[job.key] = (cause, stuck)
+        for job_blocked in self._job_blocked:
+            job_blocked(job, stuck)
+
+    def accept(self, statement: "Statement") -> None:
+        """The attempt becomes part of the plan. A gang that still waits for evictions is not bound yet."""
+        table, ledger = self._state.table, self._state.ledger
+        for task, row, assignment in statement.allocated:
+            if task.job is not None and statement.pipelined and not self._votes.job_ready(task.job):
+                self.nominations.append(Nomination(task.key, table.name(row)))
+                task.nominated = table.name(row)
+                self._unbound.append(task)
+                continue
+            self._state.relabel(task, Status.BINDING)
+            task.nominated = None
+            if task.job is not None:
+                self.touched.add(task.job.key)
+            node = table.node(row)
+            self.bindings.append(Binding(task.key, node.name, ledger.card_grants(node.cards, assignment)))
+        for task, row in statement.pipelined:
+            self.nominations.append(Nomination(task.key, table.name(row)))
+            task.nominated = table.name(row)
+            self._promised.append(task)
+        for victim, reason, for_task in statement.evicted:
+            self.evictions.append(
+                Eviction(victim.key, table.name(victim.row), reason, for_task.key if for_task else None)
+            )
+
+    def keep_promises(self, statement: "Statement") -> None:
+        """Nothing is bound, but what the attempt placed and evicted stays reserved until the session closes."""
+        self._promised.extend(task for task, _ in statement.pipelined)
+        self._unbound.extend(task for task, _, _ in statement.allocated)
+
+    def commitments(self) -> tuple[int, int, int, int]:
+        """Grows with every decision. As long as it is the same, an attempt that failed would fail again."""
+        return len(self.bindings), len(self.evictions), len(self._promised), len(self._unbound)
+
+    def evictable(self) -> dict[QueueName, dict[int, list[Task]]]:
+        """Tasks that could be evicted when first asked, by queue and row; none becomes evictable in a session."""
+        if self._evictable is None:
+            self._evictable = {}
+            for row, tasks in enumerate(self._state.table.tasks):
+                for task in tasks.values():
+                    queue = task.job.queue if task.job is not None else None
+                    if queue is not None and self.may_go(task):
+                        self._evictable.setdefault(queue.name, {}).setdefault(row, []).append(task)
+        return self._evictable
+
+    def may_go(self, task: Task) -> bool:
+        """Whether the task could be evicted, by its own state and its budgets alone."""
+        if task.status not in EVICTABLE or not (task.pod.ours and task.pod.preemptable):
+            return False
+        if task.stays_until_s > self._now_s:
+            return False
+        return not self._refusing or not any(covers(budget, task.pod) for budget in self._refusing)
+
+    def disruptions_left(self) -> dict[tuple[str, str], int]:
+        """What every disruption budget still allows after the evictions of this session."""
+        left = {key: budget.disruptions_allowed for key, budget in self._state.budgets.items()}
+        for victim in self.evicting.values():
+            for key in self._state.covering(victim.pod):
+                left[key] -= 1
+        return left
+
+    def give_back(self) -> None:
+        """Release what was only promised, when the session closes."""
+        for task in [*self._promised, *self._unbound]:
+            if task.status in (Status.PIPELINED, Status.ALLOCATED):
+                self._state.move(task, Status.PENDING)

@@ -1,0 +1,173 @@
+"""What the plugins say together: their answers about jobs, queues and victims, combined by Volcano's rules.
+
+- order: keys in tier order, and the first difference decides; then creation time, then key;
+- job_valid, may_start, job_ready, allocatable, preemptive: all must agree; overused: one is enough;
+- job_enqueueable, job_pipelined: a rejection is final; after a tier with a permission, later tiers are not asked;
+  without a rejection the answer is yes;
+- job_starving: the first tier with a plugin that takes part decides, and all of that tier must agree;
+- preemptable, reclaimable: the victims that all plugins of a tier let go; if there are none, those of the next tier. A
+  plugin may abstain.
+
+Answers about nodes are combined in `search.places`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from baton.engine.session import hooks
+from baton.engine.session.hooks import Hook
+from baton.engine.session.nominees import Nominees
+from baton.engine.session.plugin import OrderKey, Vote
+from baton.engine.session.tiers import AnyPlugin, Tiers
+from baton.engine.state.jobs import Job, QueueShare, Task
+
+Victims = Sequence[Task] | None
+
+
+class Votes:
+    """One question after another, to all plugins that take part in it."""
+
+    def __init__(self, tiers: Tiers, nominees: Nominees) -> None:
+        self._nominees = nominees
+        self._queue_key = tiers.calls(hooks.QUEUE_KEY)
+        self._job_key = tiers.calls(hooks.JOB_KEY)
+        self._task_key = tiers.calls(hooks.TASK_KEY)
+        self._job_valid = tiers.calls(hooks.JOB_VALID)
+        self._may_start = tiers.calls(hooks.MAY_START)
+        self._job_ready = tiers.calls(hooks.JOB_READY)
+        self._overused = tiers.calls(hooks.OVERUSED)
+        self._allocatable = tiers.calls(hooks.ALLOCATABLE)
+        self._preemptive = tiers.calls(hooks.PREEMPTIVE)
+        self._job_pipelined = tiers.calls_by_tier(hooks.JOB_PIPELINED)
+        self._job_enqueueable = tiers.calls_by_tier(hooks.JOB_ENQUEUEABLE)
+        self._job_starving = next(filter(None, tiers.calls_by_tier(hooks.JOB_STARVING)), None)
+        self._preemptable = tiers.of(hooks.PREEMPTABLE)
+        self._reclaimable = tiers.of(hooks.RECLAIMABLE)
+        self._minds_blocked = [
+            hooks.MINDS_BLOCKED.of(plugin) if hooks.MINDS_BLOCKED.taken_by(plugin) else _always
+            for plugin in tiers.flat(hooks.JOB_BLOCKED)
+        ]
+        self.keys_change = any(plugin.keys_change for plugin in tiers.plugins)
+        """Whether starting one job may change the keys of others."""
+
+    def queue_key(self, queue: QueueShare) -> OrderKey:
+        keys: list[Any] = [queue_key(queue) for queue_key in self._queue_key]
+        return (*keys, queue.queue.created_s, queue.name)
+
+    def job_key(self, job: Job) -> OrderKey:
+        keys: list[Any] = [job_key(job) for job_key in self._job_key]
+        return (*keys, job.group.created_s, job.group.uid, job.key)
+
+    def task_key(self, task: Task) -> OrderKey:
+        keys: list[Any] = [task_key(task) for task_key in self._task_key]
+        if task.job is not None and task.job.group.parts:
+            keys.append(task.job.part_of(task) or ())
+        return (*keys, task.pod.index, task.pod.created_s, task.key)
+
+    def job_valid(self, job: Job) -> str | None:
+        """None, or the first plugin's reason against."""
+        for job_valid in self._job_valid:
+            reason = job_valid(job)
+            if reason is not None:
+                return reason
+        return None
+
+    def may_start(self, job: Job) -> str | None:
+        """None, or the first plugin's reason why the job has to wait for another one."""
+        for may_start in self._may_start:
+            reason = may_start(job)
+            if reason is not None:
+                return reason
+        return None
+
+    def job_ready(self, job: Job) -> bool:
+        return _all_agree(self._job_ready, job)
+
+    def overused(self, queue: QueueShare) -> bool:
+        return _one_agrees(self._overused, queue)
+
+    def allocatable(self, queue: QueueShare, task: Task) -> bool:
+        """Whether the queue may take the task, with what nominated tasks are going to take."""
+        if not self._nominees.held:
+            return _all_agree(self._allocatable, queue, task)
+        with self._nominees.charged():
+            return _all_agree(self._allocatable, queue, task)
+
+    def preemptive(self, queue: QueueShare, task: Task) -> bool:
+        return _all_agree(self._preemptive, queue, task)
+
+    def job_pipelined(self, job: Job) -> bool:
+        return _accepted(self._job_pipelined, job)
+
+    def job_enqueueable(self, job: Job) -> bool:
+        return _accepted(self._job_enqueueable, job)
+
+    def job_starving(self, job: Job) -> bool:
+        return self._job_starving is not None and _all_agree(self._job_starving, job)
+
+    def preemptable(self, preemptor: Task, victims: Sequence[Task], *, besides: str = "") -> list[Task]:
+        """The victims that may go for a preemptor of their queue; `besides` names a plugin that is not asked."""
+        return _let_go(hooks.PREEMPTABLE, self._preemptable, preemptor, victims, besides)
+
+    def reclaimable(self, reclaimer: Task, victims: Sequence[Task], *, besides: str = "") -> list[Task]:
+        """The victims that may go for a reclaimer of another queue; `besides` names a plugin that is not asked."""
+        return _let_go(hooks.RECLAIMABLE, self._reclaimable, reclaimer, victims, besides)
+
+    def minds_blocked(self, job: Job) -> bool:
+        """Whether a plugin has to be told when this job is blocked."""
+        return _one_agrees(self._minds_blocked, job)
+
+
+def _accepted(tiers: Sequence[Sequence[Callable[[Job], Vote]]], job: Job) -> bool:
+    for tier in tiers:
+        permitted = False
+        for call in tier:
+            vote = call(job)
+            if vote is Vote.REJECT:
+                return False
+            permitted = permitted or vote is Vote.PERMIT
+        if permitted:
+            return True
+    return True
+
+
+def _let_go(
+    hook: Hook[..., Victims],
+    tiers: Sequence[Sequence[AnyPlugin]],
+    preemptor: Task,
+    victims: Sequence[Task],
+    besides: str,
+) -> list[Task]:
+    """The victims that may go.
+
+    A plugin is asked about those that the plugins before it in the tier let go. Some name only as many as a gang or a
+    queue can spare; asked about all victims, two of them could name different ones, and none would be left.
+    """
+    for tier in tiers:
+        chosen, asked = list(victims), False
+        for plugin in tier:
+            candidates = hook.of(plugin)(preemptor, chosen) if chosen and plugin.name != besides else None
+            if candidates is not None:
+                keys = {task.key for task in candidates}
+                chosen, asked = [task for task in chosen if task.key in keys], True
+        if asked and chosen:
+            return chosen
+    return []
+
+
+def _all_agree(calls: Sequence[Callable[..., bool]], *asked: object) -> bool:
+    for call in calls:  # noqa: SIM110  # asked for every job, and a generator costs more than most answers
+        if not call(*asked):
+            return False
+    return True
+
+
+def _one_agrees(calls: Sequence[Callable[..., bool]], *asked: object) -> bool:
+    for call in calls:  # noqa: SIM110  # asked for every queue, and a generator costs more than most answers
+        if call(*asked):
+            return True
+    return False
+
+
+def _always(_: Job) -> bool:
+    return True
