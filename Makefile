@@ -7,7 +7,7 @@ UV := UV_LINK_MODE=hardlink $(BIN)/uv
 TESTS ?= tests
 PYTEST_FLAGS ?=
 # One worker per core; tests that share a bed run on one worker. PYTEST_FLAGS=-n0 runs them one by one, for a debugger.
-PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup --durations 10
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadscope --no-loadscope-reorder --durations 10
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check quick test lint bench docs clean native lock format manifests map

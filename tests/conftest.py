@@ -13,10 +13,13 @@ import asyncio
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from testbed.bed import Bed, BedOptions
 from testbed.errors import MissingError, lack_is_failure
@@ -29,8 +32,6 @@ NODE_FIXTURES = frozenset({"kubelet_bed", "needs_kubelets"})
 PROCESS_FOLDERS = ("tests/hook/", "tests/simgpu/")
 """Every test below these compiles programs or runs them."""
 _STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"})
-_NOT_BEDS = frozenset({"needs_kubelets", "no_stray_loop"})
-"""Fixtures of the session that are cheap to have in every worker."""
 
 # How fast an example runs says something about the machine only. Hypothesis' own profile for CI stays what it is.
 settings.register_profile(
@@ -86,42 +87,29 @@ sys.addaudithook(_audit)
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the folders of processes; order and group tests by the beds that they share."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the folders of processes, and put what takes longest first: at the end, short tests fill every worker."""
     for item in items:
         if item.nodeid.startswith(PROCESS_FOLDERS):
             item.add_marker("process")
-    grouped = _by_bed([item for item in items if item.get_closest_marker("cluster") is not None])
-    for number, group in enumerate(grouped):
-        for item in group:
-            item.add_marker(pytest.mark.xdist_group(f"bed-{number}"))
-    if config.getoption("numprocesses", None):
-        # The largest groups first: what is left at the end then fills both workers.
-        first = [item for group in sorted(grouped, key=len, reverse=True) for item in group]
-        known = set(first)
-        items[:] = first + [item for item in items if item not in known]
+    sizes = Counter(scope_of(item.nodeid) for item in items)
+    items.sort(key=lambda item: -sizes[scope_of(item.nodeid)] if item.get_closest_marker("cluster") else 0)
 
 
-def _by_bed(items: Sequence[pytest.Item]) -> list[list[pytest.Item]]:
-    """Tests that have a fixture of a module, package or session in common, directly or by way of others."""
-    parents: dict[object, object] = {}
+def scope_of(nodeid: str) -> str:
+    """What stays together on one worker: a folder of `tests/cluster`, which shares its bed, else a file."""
+    return "/".join(nodeid.partition("::")[0].split("/")[:3])
 
-    def root(thing: object) -> object:
-        while parents.setdefault(thing, thing) != thing:
-            thing = parents[thing]
-        return thing
 
-    for item in items:
-        module = item.nodeid.partition("::")[0]
-        definitions = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
-        for name in set(item.fixturenames) & set(definitions) - _NOT_BEDS:  # type: ignore[attr-defined]
-            fixture = definitions[name][-1]
-            if fixture.scope != "function" and fixture.baseid.startswith("tests"):
-                parents[root(module)] = root((name, module if fixture.scope == "module" else fixture.baseid))
-    groups: dict[object, list[pytest.Item]] = {}
-    for item in items:
-        groups.setdefault(root(item.nodeid.partition("::")[0]), []).append(item)
-    return list(groups.values())
+class BedScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """Distributes the tests over the workers by `scope_of`, so that no worker starts the bed of another again."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return scope_of(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> BedScheduling:
+    return BedScheduling(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
