@@ -15,6 +15,7 @@ import msgspec
 
 from baton.engine.engine import Engine
 from baton.engine.events import Event, GroupChanged, NodeChanged, PodChanged, QueueChanged
+from baton.engine.framework import NoArguments, PerNode, SessionView
 from baton.engine.objects import (
     AffinityTerm,
     Card,
@@ -36,7 +37,6 @@ from baton.engine.objects import (
 from baton.engine.plan import Plan
 from baton.engine.plugins import BUILT_IN
 from baton.engine.presets import configured
-from baton.engine.session.plugin import NoArguments, PerNode, SessionView
 from baton.engine.state.jobs import Task
 from baton.model.ids import CardId, GroupKey, NodeName, PodKey, QueueName
 

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from baton.engine.framework import PerNode, Plugin
 from baton.engine.plugins import BUILT_IN
-from baton.engine.session.plugin import PerNode, Plugin
 from baton.errors import BatonError
 
 ENTRY_POINTS = "baton.plugins"
@@ -50,7 +50,8 @@ def from_file(path: str) -> Mapping[str, type[Plugin[Any]]]:
     classes = [item for item in vars(module).values() if _is_policy(item) and item.__module__ == module_name]
     if not classes:
         raise PolicyError(
-            f"policy {path} has no plugin; it needs a subclass of baton.engine.session.plugin.Plugin with a name"
+            f"policy {path} has no plugin; it needs a subclass of Plugin or PerNode, from baton.engine.framework,"
+            " with a name"
         )
     return {item.name: item for item in classes}
 

@@ -3,8 +3,8 @@
 import pytest
 
 from baton.engine.configuration import Configuration, ConfigurationError
-from baton.engine.plugins.binpack import BinpackArguments
-from baton.engine.plugins.deviceshare import DeviceShareArguments
+from baton.engine.plugins.places.binpack import BinpackArguments
+from baton.engine.plugins.places.deviceshare import DeviceShareArguments
 from baton.engine.presets import PRESETS, configured
 
 VOLCANO_HELM_DEFAULT = """

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from baton.engine.engine import Engine
 from baton.engine.events import GroupChanged, NodeChanged, QueueChanged, QuotaChanged
+from baton.engine.framework import NoArguments, Plugin, Vote
 from baton.engine.objects import GroupPhase, QueueState, Quota
 from baton.engine.plugins import BUILT_IN
 from baton.engine.presets import configured
-from baton.engine.session.plugin import NoArguments, Plugin, Vote
 from baton.engine.state.jobs import Job
 from tests.engine.clusters import GIB, Cluster, JobLiteral, job, node, queue, spec
 

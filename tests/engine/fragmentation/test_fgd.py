@@ -10,7 +10,7 @@ from baton.engine.cards.fragments import Workload, card_and_node_scores
 from baton.engine.engine import Engine
 from baton.engine.events import NodeChanged, PodChanged, QueueChanged
 from baton.engine.objects import PodSpec
-from baton.engine.plugins.fragmentation import FragmentationPlugin
+from baton.engine.plugins.places.fragmentation import FragmentationPlugin
 from baton.engine.presets import configured
 from tests.engine.clusters import milli, node, pod, queue, spec
 

@@ -9,7 +9,7 @@ from baton.engine.cards.fragments import Workload
 from baton.engine.engine import Engine
 from baton.engine.events import Event, NodeChanged, PodChanged, QueueChanged
 from baton.engine.objects import AffinityTerm, LabelSelector, Pod, PreferredAffinityTerm
-from baton.engine.plugins.fragmentation import FragmentationPlugin
+from baton.engine.plugins.places.fragmentation import FragmentationPlugin
 from baton.engine.presets import PRESETS, configured
 from tests.engine.clusters import milli, node, pod, queue, slot, spec, vgpu, whole
 

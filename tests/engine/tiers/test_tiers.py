@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from baton.engine.engine import Engine
+from baton.engine.framework import NoArguments, Plugin, Vote
 from baton.engine.presets import configured
-from baton.engine.session.plugin import NoArguments, Plugin, Vote
 from baton.engine.session.session import Session
 from baton.engine.state.jobs import Job, Task
 from baton.extensions.scheduling_plugins import catalogue

@@ -13,10 +13,7 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from baton.engine.session.plugin import MAX_SCORE, Check, Plugin, SessionView
-from baton.engine.state.columns import Bools, Floats
-from baton.engine.state.jobs import Job, Status, Task
-from baton.engine.state.nodes import NodeView
+from baton.engine.framework import MAX_SCORE, Bools, Check, Floats, Job, NodeView, Plugin, SessionView, Status, Task
 from baton.model.durations import in_window, parse_duration_s, parse_window_s
 from baton.model.ids import GroupKey
 

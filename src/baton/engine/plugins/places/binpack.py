@@ -5,11 +5,7 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from baton.engine.session.plugin import MAX_SCORE, Plugin, SessionView
-from baton.engine.state.columns import Floats
-from baton.engine.state.jobs import Task
-from baton.engine.state.nodes import NodeView
-from baton.engine.state.resources import CPU, MEMORY
+from baton.engine.framework import CPU, MAX_SCORE, MEMORY, Floats, NodeView, Plugin, SessionView, Task
 
 
 class BinpackArguments(msgspec.Struct, frozen=True):

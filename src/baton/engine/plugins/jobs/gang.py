@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 
-from baton.engine.session.plugin import NoArguments, OrderKey, Plugin, Vote
-from baton.engine.session.surplus import surplus
-from baton.engine.state.jobs import VALID, Job, Task
+from baton.engine.framework import VALID, Job, NoArguments, OrderKey, Plugin, Task, Vote, surplus
 
 
 class GangPlugin(Plugin[NoArguments]):

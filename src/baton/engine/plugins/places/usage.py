@@ -11,11 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from baton.engine.search.room import fitting_cards
-from baton.engine.session.plugin import Check, Plugin, SessionView
-from baton.engine.state.columns import Floats
-from baton.engine.state.jobs import Task
-from baton.engine.state.nodes import NodeView
+from baton.engine.framework import Check, Floats, NodeView, Plugin, SessionView, Task, fitting_cards
 
 UTILISATION, MEMORY, TEMPERATURE, POWER = range(4)
 HOT = 1e6

@@ -9,10 +9,21 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from baton.engine.objects import GroupPhase
-from baton.engine.session.plugin import Lack, NoArguments, OrderKey, Plugin, SessionView, Vote
-from baton.engine.session.shares import (
+from baton.engine.framework import (
+    PODS,
+    Floats,
+    GroupPhase,
     InqueueSums,
+    Job,
+    Lack,
+    NoArguments,
+    OrderKey,
+    Plugin,
+    QueueShare,
+    SessionView,
+    Task,
+    Vector,
+    Vote,
     counted,
     dominant_share,
     guaranteed_left,
@@ -21,9 +32,6 @@ from baton.engine.session.shares import (
     real_capability,
     together,
 )
-from baton.engine.state.columns import Floats
-from baton.engine.state.jobs import Job, QueueShare, Task
-from baton.engine.state.resources import PODS, Vector
 from baton.model.ids import QueueName
 
 

@@ -3,10 +3,7 @@
 import msgspec
 import numpy as np
 
-from baton.engine.session.plugin import MAX_SCORE, OrderKey, Plugin, Scope
-from baton.engine.state.columns import Floats
-from baton.engine.state.jobs import ON_NODE, Job, Task
-from baton.engine.state.nodes import NodeView
+from baton.engine.framework import MAX_SCORE, ON_NODE, Floats, Job, NodeView, OrderKey, Plugin, Scope, Task
 
 
 class TaskTopologyArguments(msgspec.Struct, frozen=True):

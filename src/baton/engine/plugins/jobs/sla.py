@@ -2,9 +2,7 @@
 
 import msgspec
 
-from baton.engine.session.plugin import OrderKey, Plugin, SessionView, Vote
-from baton.engine.state.jobs import Job, QueueShare
-from baton.engine.state.resources import Vector
+from baton.engine.framework import Job, OrderKey, Plugin, QueueShare, SessionView, Vector, Vote
 from baton.model.durations import parse_duration_s
 
 

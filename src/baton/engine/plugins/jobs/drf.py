@@ -13,11 +13,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from baton.engine.session.plugin import NoArguments, OrderKey, Plugin, SessionView
-from baton.engine.session.shares import SHARE_EPSILON, counted, dominant_share, own_amounts, richer_than
-from baton.engine.state.columns import Bools, Floats, Rows
-from baton.engine.state.jobs import Job, QueueShare, Status, Task
-from baton.engine.state.resources import PODS, Vector
+from baton.engine.framework import (
+    PODS,
+    SHARE_EPSILON,
+    Bools,
+    Floats,
+    Job,
+    NoArguments,
+    OrderKey,
+    Plugin,
+    QueueShare,
+    Rows,
+    SessionView,
+    Status,
+    Task,
+    Vector,
+    counted,
+    dominant_share,
+    own_amounts,
+    richer_than,
+)
 
 
 class _Branch:

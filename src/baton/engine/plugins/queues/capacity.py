@@ -10,11 +10,25 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import numpy as np
 
-from baton.engine.session.plugin import Lack, OrderKey, Plugin, SessionView, Vote
-from baton.engine.session.shares import InqueueSums, guaranteed_left, lacks, min_resources, real_capability, together
-from baton.engine.state.columns import Rows
-from baton.engine.state.jobs import Job, QueueShare, Task
-from baton.engine.state.resources import PODS, Vector
+from baton.engine.framework import (
+    PODS,
+    InqueueSums,
+    Job,
+    Lack,
+    OrderKey,
+    Plugin,
+    QueueShare,
+    Rows,
+    SessionView,
+    Task,
+    Vector,
+    Vote,
+    guaranteed_left,
+    lacks,
+    min_resources,
+    real_capability,
+    together,
+)
 from baton.model.ids import QueueName
 
 

@@ -5,11 +5,7 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from baton.engine.objects import Queue
-from baton.engine.session.plugin import MAX_SCORE, Check, Plugin, Scope, SessionView
-from baton.engine.state.columns import Bools, Floats
-from baton.engine.state.jobs import Task
-from baton.engine.state.nodes import NodeView
+from baton.engine.framework import MAX_SCORE, Bools, Check, Floats, NodeView, Plugin, Queue, Scope, SessionView, Task
 
 GROUP_LABEL = "volcano.sh/nodegroup-name"
 

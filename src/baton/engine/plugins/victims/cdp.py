@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from baton.engine.session.plugin import NoArguments, Plugin, SessionView
-from baton.engine.state.jobs import Task
+from baton.engine.framework import NoArguments, Plugin, SessionView, Task
 
 
 class CdpPlugin(Plugin[NoArguments]):

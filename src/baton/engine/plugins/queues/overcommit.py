@@ -5,10 +5,19 @@ from collections.abc import Iterable, Iterator
 import msgspec
 import numpy as np
 
-from baton.engine.session.plugin import Lack, Plugin, SessionView, Vote
-from baton.engine.session.shares import InqueueSums, in_use, lacks, min_resources
-from baton.engine.state.jobs import Job, QueueShare
-from baton.engine.state.resources import Vector
+from baton.engine.framework import (
+    InqueueSums,
+    Job,
+    Lack,
+    Plugin,
+    QueueShare,
+    SessionView,
+    Vector,
+    Vote,
+    in_use,
+    lacks,
+    min_resources,
+)
 
 
 class OvercommitArguments(msgspec.Struct, frozen=True):

@@ -4,11 +4,19 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from baton.engine.objects import GroupPhase, Quota
-from baton.engine.session.plugin import Lack, NoArguments, Plugin, SessionView, Vote
-from baton.engine.session.shares import min_resources
-from baton.engine.state.jobs import Job, QueueShare
-from baton.engine.state.resources import Vector
+from baton.engine.framework import (
+    GroupPhase,
+    Job,
+    Lack,
+    NoArguments,
+    Plugin,
+    QueueShare,
+    Quota,
+    SessionView,
+    Vector,
+    Vote,
+    min_resources,
+)
 
 PREFIXES = ("requests.", "limits.")
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from baton.engine.session.plugin import OrderKey, Plugin, SessionView
-from baton.engine.state.jobs import Job
+from baton.engine.framework import Job, OrderKey, Plugin, SessionView
 
 POLICIES = ("fcfs", "priority", "sjf", "las", "round-robin")
 HOUR_S = 3600.0

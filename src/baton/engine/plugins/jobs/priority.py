@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from baton.engine.session.plugin import NoArguments, OrderKey, Plugin
-from baton.engine.state.jobs import Job, Task
+from baton.engine.framework import Job, NoArguments, OrderKey, Plugin, Task
 
 
 class PriorityPlugin(Plugin[NoArguments]):

@@ -21,10 +21,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from baton.engine.session.plugin import Check, OrderKey, Plugin, SessionView
-from baton.engine.state.columns import BOTH, Bools
-from baton.engine.state.jobs import HELD, Job, Status, Task
-from baton.engine.state.nodes import NodeView
+from baton.engine.framework import BOTH, HELD, Bools, Check, Job, NodeView, OrderKey, Plugin, SessionView, Status, Task
 from baton.model.ids import GroupKey
 
 FREE_NOW = float("-inf")

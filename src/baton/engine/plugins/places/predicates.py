@@ -9,13 +9,24 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 import numpy as np
 
-from baton.engine.objects import SpreadConstraint, Taint, Toleration
-from baton.engine.search.selectors import terms_hold
-from baton.engine.session.plugin import Check, Plugin, SessionView
-from baton.engine.state.affinity import PlacedPods
-from baton.engine.state.columns import FUTURE, Array, Bools
-from baton.engine.state.jobs import Status, Task
-from baton.engine.state.nodes import WITHHELD, NodeTable, NodeView
+from baton.engine.framework import (
+    FUTURE,
+    WITHHELD,
+    Array,
+    Bools,
+    Check,
+    NodeTable,
+    NodeView,
+    PlacedPods,
+    Plugin,
+    SessionView,
+    SpreadConstraint,
+    Status,
+    Taint,
+    Task,
+    Toleration,
+    terms_hold,
+)
 from baton.model.ids import PodKey
 
 BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")

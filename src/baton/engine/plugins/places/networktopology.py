@@ -11,14 +11,23 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from baton.engine.search.domains import DomainView, tightness
-from baton.engine.search.room import copies_at_most
-from baton.engine.session.plugin import MAX_SCORE, Plugin, SessionView
-from baton.engine.state.columns import Floats
-from baton.engine.state.hypernodes import Tier
-from baton.engine.state.jobs import CHARGED, Job, Task
-from baton.engine.state.nodes import NodeView
-from baton.engine.state.resources import CPU, MEMORY, Vector
+from baton.engine.framework import (
+    CHARGED,
+    CPU,
+    MAX_SCORE,
+    MEMORY,
+    DomainView,
+    Floats,
+    Job,
+    NodeView,
+    Plugin,
+    SessionView,
+    Task,
+    Tier,
+    Vector,
+    copies_at_most,
+    tightness,
+)
 
 
 class NetworkTopologyArguments(msgspec.Struct, frozen=True):

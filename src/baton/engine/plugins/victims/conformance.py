@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from baton.engine.session.plugin import NoArguments, Plugin
-from baton.engine.state.jobs import Task
+from baton.engine.framework import NoArguments, Plugin, Task
 
 SYSTEM_NAMESPACE = "kube-system"
 

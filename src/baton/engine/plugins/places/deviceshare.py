@@ -11,14 +11,20 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from baton.engine.cards.demands import Demand
-from baton.engine.cards.ledger import CLAIMS, MEMORY, SHARE, SLOT
-from baton.engine.objects import LabelSelector
-from baton.engine.search.room import fitting_cards
-from baton.engine.session.plugin import MAX_SCORE, Plugin
-from baton.engine.state.columns import Floats
-from baton.engine.state.jobs import Task
-from baton.engine.state.nodes import NodeView
+from baton.engine.framework import (
+    CARD_CLAIMS,
+    CARD_MEMORY,
+    CARD_SHARE,
+    CARD_SLOT,
+    MAX_SCORE,
+    Demand,
+    Floats,
+    LabelSelector,
+    NodeView,
+    Plugin,
+    Task,
+    fitting_cards,
+)
 
 POLICIES = ("binpack", "spread")
 
@@ -71,7 +77,7 @@ class DeviceSharePlugin(Plugin[DeviceShareArguments]):
     def _whole_cards(self, demand: Demand, nodes: NodeView) -> Floats:
         """Empty cards are all alike, so the node decides: how many of its cards are in use afterwards."""
         present = nodes.column(nodes.ledger.kinds) != 0
-        in_use = ((nodes.card_usage()[CLAIMS] > 0) & present).sum(axis=0, dtype=np.int32) + demand.cards
+        in_use = ((nodes.card_usage()[CARD_CLAIMS] > 0) & present).sum(axis=0, dtype=np.int32) + demand.cards
         fullness = np.minimum(in_use / np.maximum(present.sum(axis=0, dtype=np.int16), 1), 1.0)
         result: Floats = demand.cards * (1.0 - fullness if self.card_order == "spread" else fullness)
         return result
@@ -83,14 +89,14 @@ class DeviceSharePlugin(Plugin[DeviceShareArguments]):
             return self._whole_cards(demand, nodes)
         fitting = fitting_cards(task, demand, nodes)
         if self.card_order == "spread":
-            value = 1.0 / (1.0 + usage[CLAIMS])
+            value = 1.0 / (1.0 + usage[CARD_CLAIMS])
         elif demand.share_milli and not demand.memory_mib and not demand.memory_percent:
-            value = (usage[SHARE] + demand.share_milli) / np.maximum(capacity[SHARE], 1)
+            value = (usage[CARD_SHARE] + demand.share_milli) / np.maximum(capacity[CARD_SHARE], 1)
         elif demand.slots and not demand.memory_mib and not demand.memory_percent:
-            value = (usage[SLOT] + 1) / np.maximum(capacity[SLOT], 1)
+            value = (usage[CARD_SLOT] + 1) / np.maximum(capacity[CARD_SLOT], 1)
         else:
             need = demand.memory_need(nodes.column(nodes.ledger.physical_mib))
-            value = (usage[MEMORY] + (0 if need is None else need)) / np.maximum(capacity[MEMORY], 1)
+            value = (usage[CARD_MEMORY] + (0 if need is None else need)) / np.maximum(capacity[CARD_MEMORY], 1)
         value = np.where(fitting, value, -1.0)
         if demand.cards == 1:
             best: Floats = value.max(axis=0)

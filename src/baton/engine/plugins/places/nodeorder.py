@@ -8,14 +8,19 @@ depend on other nodes and can be kept until the node changes.
 import msgspec
 import numpy as np
 
-from baton.engine.objects import PodSpec
-from baton.engine.search.selectors import term_holds
-from baton.engine.session.plugin import MAX_SCORE, Plugin, SessionView
-from baton.engine.state.affinity import PlacedPods
-from baton.engine.state.columns import Floats
-from baton.engine.state.jobs import Task
-from baton.engine.state.nodes import NodeView
-from baton.engine.state.resources import CPU, MEMORY
+from baton.engine.framework import (
+    CPU,
+    MAX_SCORE,
+    MEMORY,
+    Floats,
+    NodeView,
+    PlacedPods,
+    Plugin,
+    PodSpec,
+    SessionView,
+    Task,
+    term_holds,
+)
 
 IMAGE_FLOOR_BYTES = 23 << 20
 IMAGE_CEILING_BYTES = 1000 << 20

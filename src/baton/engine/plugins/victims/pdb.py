@@ -5,9 +5,7 @@ One that several budgets cover is never taken: the API server evicts no such pod
 
 from collections.abc import Sequence
 
-from baton.engine.objects import Budget
-from baton.engine.session.plugin import NoArguments, Plugin, SessionView
-from baton.engine.state.jobs import Task
+from baton.engine.framework import Budget, NoArguments, Plugin, SessionView, Task
 
 
 class PdbPlugin(Plugin[NoArguments]):

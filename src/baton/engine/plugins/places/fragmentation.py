@@ -7,13 +7,17 @@ tenth; a simulator or a test can pin it.
 import msgspec
 import numpy as np
 
-from baton.engine.cards.demands import Needs
-from baton.engine.cards.fragmentation import TYPICAL_SHARE
-from baton.engine.cards.fragments import Workload, card_and_node_scores
-from baton.engine.session.plugin import Plugin, SessionView
-from baton.engine.state.columns import Floats
-from baton.engine.state.jobs import Task
-from baton.engine.state.nodes import NodeView
+from baton.engine.framework import (
+    TYPICAL_SHARE,
+    Floats,
+    Needs,
+    NodeView,
+    Plugin,
+    SessionView,
+    Task,
+    Workload,
+    card_and_node_scores,
+)
 
 
 class FragmentationArguments(msgspec.Struct, frozen=True):

@@ -1,0 +1,1 @@
+"""Which job goes first, and when it may start."""

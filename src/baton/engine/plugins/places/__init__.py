@@ -1,0 +1,1 @@
+"""Where a pod goes: filters and scores of nodes and cards."""

@@ -1,0 +1,1 @@
+"""What a queue may take, and which jobs are admitted into it."""

@@ -1,0 +1,1 @@
+"""Which pods are never evicted."""
