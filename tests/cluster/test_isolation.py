@@ -198,7 +198,7 @@ def test_a_taken_port_is_one_sentence_and_nothing_is_left(new_bed: Callable[[Bed
         squatter.bind(("0.0.0.0", 0))
         squatter.listen()
         port = squatter.getsockname()[1]
-        with pytest.raises(BedError, match=rf"port {port} on .* is taken; end that server or choose another port"):
+        with pytest.raises(BedError, match=rf"port {port} on .* for the API server is already in use; stop that server or choose another port"):
             new_bed(BedOptions(port=port))
     assert {record.id for record in state.beds()} <= before
 
@@ -207,7 +207,7 @@ def test_a_program_that_dies_at_start_is_one_sentence_with_its_log_and_nothing_i
     new_bed: Callable[[BedOptions], Bed],
 ) -> None:
     before = {record.id for record in state.beds()}
-    with pytest.raises(BedError, match=r"kube-apiserver ended at start; .*unknown flag: --no-such-flag"):
+    with pytest.raises(BedError, match=r"kube-apiserver exited during startup; .*unknown flag: --no-such-flag"):
         new_bed(BedOptions(api_server_flags=["--no-such-flag"]))
     assert {record.id for record in state.beds()} <= before
 

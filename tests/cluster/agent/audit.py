@@ -33,7 +33,7 @@ LOOK = """
 import sys
 from pathlib import Path
 import msgspec
-from baton.agent.identity import pod_of_process
+from baton.agent.node.identity import pod_of_process
 from baton.errors import UnavailableError
 from baton.lock.control import ControlClient
 from baton.lock.paths import Paths
