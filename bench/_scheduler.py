@@ -134,7 +134,7 @@ def baton(bed: Bed, *options: str, kubeconfig_file: Path | None = None) -> Compo
 
     def ready() -> bool:
         with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{address}/readyz", timeout=5) as answer:
-            return bool(answer.read() == b"leading")
+            return bool(answer.read() == b"leading\n")
         return False
 
     log = bed.directory / "logs" / "baton.log"

@@ -108,7 +108,7 @@ async def test_whatever_is_sent_is_answered_and_the_next_one_too() -> None:
     running = asyncio.create_task(program.run())
     try:
         async with asyncio.timeout(60):
-            while program._unready():
+            while program.waiting_for():
                 await asyncio.sleep(0)
                 assert not running.done()
             _, plain = await asyncio.open_connection("127.0.0.1", port)

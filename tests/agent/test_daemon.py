@@ -22,7 +22,6 @@ from baton.agent.node.lock_keeper import LockKeeper
 from baton.agent.node.lock_port import LockClient
 from baton.agent.node.usage import LockTimes
 from baton.agent.status import StatusServer, ask
-from baton.agent.telemetry import Telemetry
 from baton.errors import BatonError, UnavailableError
 from baton.gpu.cards import Card, CardEvent, CardHealth, ProcessUse, Sample, Severity, Vendor
 from baton.model.ids import CardId, PodUid
@@ -98,7 +97,7 @@ async def running(
     path.write_text(text or config_text(directory))
     agent = Agent(
         configuration.load(path), "node-1", lambda: cards, config_path=path,
-        companions=companions or [StatusServer(Telemetry())],
+        companions=companions or [StatusServer()],
     )  # fmt: skip
     async with kubelet_server.running(directory) as kubelet:
         task = asyncio.create_task(agent.run())
@@ -157,7 +156,7 @@ async def test_a_pod_that_has_ended_holds_nothing_though_an_older_kubelet_still_
         def ended_pods(self) -> frozenset[tuple[str, str]]:
             return frozenset({("default", "ended"), ("other", "pod")})
 
-    async with running(directory, Cards(), companions=[StatusServer(Telemetry()), Knowing()]) as (_, kubelet):
+    async with running(directory, Cards(), companions=[StatusServer(), Knowing()]) as (_, kubelet):
         await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
         await kubelet.admit("ended", {"main": {GPU: 1}})
         await kubelet.admit("pod", {"main": {GPU: 1}})

@@ -1,11 +1,9 @@
 """What containers got of the lock and of their cards: only ever growing, and under the right container."""
 
-from prometheus_client.core import Metric
-
 from baton.agent.kubelet.podresources import Holding, Recorded
 from baton.agent.node.identity import PodProcess
 from baton.agent.node.usage import LockTimes, LockUsage
-from baton.agent.telemetry import container_metrics, rows_of
+from baton.agent.telemetry import container_rows, places_of
 from baton.lock.status import Account, ClientStatus, Status
 from baton.model.ids import CardId, PodUid
 
@@ -58,16 +56,13 @@ def values(
 ) -> list[tuple[str, float]]:
     """One metric per container name, with one process of each of two containers at work."""
     locks = {(MAIN, CARD): LockTimes(8.0), (SIDE, CARD): LockTimes(3.0)}
-    families: list[Metric] = list(
-        container_metrics(
-            rows_of(holdings, records, {"r/x"}),
-            {(MAIN, CARD): (512, 40)},
-            locks,
-            lambda one: names.get(one, ""),
-        )
+    rows = container_rows(
+        places_of(holdings, records, {"r/x"}),
+        {(MAIN, CARD): (512, 40)},
+        locks,
+        lambda one: names.get(one, ""),
     )
-    family = next(one for one in families if one.name == metric)
-    return [(sample.labels["container"], sample.value) for sample in family.samples]
+    return [(row.labels[2], row.value) for row in rows if row.family.name == metric]
 
 
 def held_by(names: dict[str, str], *containers: str) -> dict[str, float]:

@@ -161,7 +161,7 @@ class Stream:
         events: Any = Events()
         self.said: list[tuple[str, str]] = events.said
         surroundings = Surroundings(client=server, recorder=events)
-        self.metrics = surroundings.registry
+        self.metrics = surroundings.metrics
         self.controller = JobController(surroundings)
         self.controller.watch(server, lambda key: self.woken.__setitem__(key, None))
         for place in range(number):

@@ -15,6 +15,7 @@ from baton.kube.errors import ForbiddenError
 from baton.kube.store import Key, key_of
 from baton.model.resource import Resource
 from tests.controllers.job_streams import Stream
+from tests.observe.pages import scrape
 
 
 async def test_one_job_costs_one_group_one_pod_and_a_status_per_phase() -> None:
@@ -156,8 +157,9 @@ async def test_a_job_within_the_credit_of_its_queue_gets_its_pods_without_the_sc
         "Pending",
     ]
     assert len(stream.server.stores["pods"]) == 2
-    for who, number in (("credit", 2), ("scheduler", 1)):
-        assert stream.metrics.get_sample_value("baton_job_groups_made_total", {"admitted_by": who}) == number
+    page = await scrape(stream.metrics)
+    for admitter, number in (("credit", 2), ("scheduler", 1)):
+        assert page.value("baton_job_groups_made_total", admitted_by=admitter) == number
     await stream.run_all()
     assert stream.phases() == {"Running"}
     assert stream.server.requests["create pods"] == 3

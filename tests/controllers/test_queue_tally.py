@@ -4,7 +4,6 @@ from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 
 from baton.controllers.queue.tally import GroupTally
 from baton.kube.store import Key, Store
@@ -35,7 +34,7 @@ def test_counts_agree_with_counting(steps: list[tuple[str, str, str, bool]]) -> 
         words = Counter({"": "Pending", "?": "Unknown"}.get(group.status.phase, group.status.phase) for group in mine)
         assert {phase.value: count for phase, count in tally.counts(queue).items() if count} == dict(words)
         assert tally.groups(queue) == len(mine)
-    registry = CollectorRegistry()
-    registry.register(tally)
-    shown = registry.get_sample_value("volcano_queue_pod_group_running_count", {"queue_name": "a"})
-    assert (shown or 0) == sum(group.spec.queue == "a" and group.status.phase == "Running" for group in groups)
+    rows = {(row.family.name, *row.labels): row.value for row in tally.rows()}
+    assert rows.get(("volcano_queue_pod_group_running_count", "a"), 0) == sum(
+        group.spec.queue == "a" and group.status.phase == "Running" for group in groups
+    )

@@ -24,12 +24,12 @@ _PROGRAM = """
 import asyncio, os, sys
 import msgspec
 from pathlib import Path
-from baton.lock.daemon import logs
 from baton.lock.config import Config
 from baton.lock.daemon.daemon import LockDaemon
 from baton.model.ids import CardId
 from baton.lock.paths import Paths
 from baton.lock.telemetry import CardInfo, NoTelemetry
+from baton.observe import logs
 import baton.lock.daemon.metrics
 
 async def serve(paths, config, cards):

@@ -3,11 +3,11 @@
 from types import SimpleNamespace
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
 from baton.engine.objects import GroupPhase
-from baton.scheduler.gauges import ClusterGauges
+from baton.observe.metrics import Metrics
+from baton.scheduler import gauges
 from tests.engine.clusters import Cluster, job, node, queue, spec, vgpu
+from tests.observe.pages import Page, scrape
 
 MEMORY, CORES = "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"
 PROPORTION = """
@@ -17,7 +17,7 @@ tiers:
 """
 
 
-def scraped(cluster: Cluster) -> CollectorRegistry:
+async def scraped(cluster: Cluster) -> Page:
     outcome = cluster.run()
     scheduler: Any = SimpleNamespace(
         engine=cluster.engine,
@@ -26,17 +26,21 @@ def scraped(cluster: Cluster) -> CollectorRegistry:
         recorder=SimpleNamespace(dropped=0),
         good_news=SimpleNamespace(dropped=0),
     )
-    registry = CollectorRegistry()
-    registry.register(ClusterGauges(lambda: scheduler))
-    return registry
+    return await gauges_of(scheduler)
 
 
-def queue_of(registry: CollectorRegistry, what: str, name: str, resource: str = "") -> float | None:
+async def gauges_of(scheduler: Any) -> Page:
+    metrics = Metrics()
+    metrics.read(gauges.FAMILIES, lambda: gauges.rows(scheduler))
+    return await scrape(metrics)
+
+
+def queue_of(page: Page, what: str, name: str, resource: str = "") -> float | None:
     labels = {"queue": name, **({"resource": resource} if resource else {})}
-    return registry.get_sample_value(f"baton_queue_{what}", labels)
+    return page.value(f"baton_queue_{what}", **labels)
 
 
-def test_shares_of_cards_are_used_deserved_and_requested() -> None:
+async def test_shares_of_cards_are_used_deserved_and_requested() -> None:
     """Two queues of weights 3 and 1 that both want all of a card; one of them has a fourth of it."""
     share = spec(cpu=0, memory_gib=0, ask=[vgpu(memory_mib=4000, cores=25)])
     cluster = Cluster(
@@ -48,20 +52,20 @@ def test_shares_of_cards_are_used_deserved_and_requested() -> None:
         ],
         conf=PROPORTION,
     )
-    registry = scraped(cluster)
-    assert queue_of(registry, "weight", "big") == 3
-    assert queue_of(registry, "allocated", "small", MEMORY) == 4000
-    assert queue_of(registry, "allocated", "small", CORES) == 25
-    assert queue_of(registry, "requested", "small", MEMORY) == 16_000
-    assert queue_of(registry, "capability", "small", MEMORY) == 8000
-    assert queue_of(registry, "deserved", "big", MEMORY) == 12_000
-    assert queue_of(registry, "deserved", "small", MEMORY) == 4000
-    assert queue_of(registry, "allocated", "big", MEMORY) == 12_000
-    assert queue_of(registry, "share", "big") == 1
-    assert registry.get_sample_value("baton_scheduler_waiting_jobs", {"cause": "queue-share"}) == 2
+    page = await scraped(cluster)
+    assert queue_of(page, "weight", "big") == 3
+    assert queue_of(page, "allocated", "small", MEMORY) == 4000
+    assert queue_of(page, "allocated", "small", CORES) == 25
+    assert queue_of(page, "requested", "small", MEMORY) == 16_000
+    assert queue_of(page, "capability", "small", MEMORY) == 8000
+    assert queue_of(page, "deserved", "big", MEMORY) == 12_000
+    assert queue_of(page, "deserved", "small", MEMORY) == 4000
+    assert queue_of(page, "allocated", "big", MEMORY) == 12_000
+    assert queue_of(page, "share", "big") == 1
+    assert page.value("baton_scheduler_waiting_jobs", cause="queue-share") == 2
 
 
-def test_what_a_queue_says_that_it_deserves_counts_where_no_plugin_works_it_out() -> None:
+async def test_what_a_queue_says_that_it_deserves_counts_where_no_plugin_works_it_out() -> None:
     conf = PROPORTION.replace("proportion", "capacity")
     cluster = Cluster(
         nodes=[node("a", cpu=8)],
@@ -69,13 +73,12 @@ def test_what_a_queue_says_that_it_deserves_counts_where_no_plugin_works_it_out(
         jobs=[job("j", queue="half", what=spec(cpu=2))],
         conf=conf,
     )
-    registry = scraped(cluster)
-    assert queue_of(registry, "deserved", "half", "cpu") == 4
-    assert queue_of(registry, "share", "half") == 0.5
+    page = await scraped(cluster)
+    assert queue_of(page, "deserved", "half", "cpu") == 4
+    assert queue_of(page, "share", "half") == 0.5
 
 
-def test_a_replica_that_waits_has_no_cluster() -> None:
-    registry = CollectorRegistry()
-    registry.register(ClusterGauges(lambda: None))
-    assert registry.get_sample_value("baton_scheduler_leading") == 0
-    assert registry.get_sample_value("baton_queue_weight", {"queue": "default"}) is None
+async def test_a_replica_that_waits_has_no_cluster() -> None:
+    page = await gauges_of(None)
+    assert page.value("baton_scheduler_leading") == 0
+    assert page.value("baton_queue_weight", queue="default") is None

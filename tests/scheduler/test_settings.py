@@ -70,7 +70,7 @@ def test_settings_that_contradict_each_other_are_named(given: dict[str, Any], se
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--lease", "nowhere"], "--lease is 'nowhere', expected namespace/name"),
+        (["--lease", "nowhere"], "--lease is 'nowhere', expected NAMESPACE/NAME"),
         (["--lease-duration", "1"], "--lease-duration is 1, expected at least 3 seconds"),
         (["--lease-duration", "-1"], "--lease-duration is -1, expected at least 3 seconds"),
         (["--cycle-limit", "11"], "--cycle-limit is 11, expected less than two thirds of --lease-duration, 15"),

@@ -9,9 +9,10 @@ from baton.model.ids import PodKey
 from baton.scheduler import metrics as metrics_module
 from baton.scheduler.loop import Scheduler
 from baton.scheduler.metrics import Metrics
-from baton.scheduler.program import Program
+from baton.scheduler.program import SchedulerProgram
 from baton.scheduler.reload import LiveConfiguration
 from baton.scheduler.settings import Settings
+from tests.observe.pages import scrape
 
 POD = PodKey("ml/train-worker-0")
 
@@ -20,7 +21,7 @@ async def test_how_long_pods_waited_is_not_counted_from_an_earlier_term(monkeypa
     """Whoever led meanwhile has bound the pod; hours later another has its name."""
     metrics = Metrics()
     client: Any = None
-    program = Program(client, Settings(), LiveConfiguration(metrics), metrics)
+    program = SchedulerProgram(client, Settings(), LiveConfiguration(metrics), metrics)
     now_s = [1000.0]
     monkeypatch.setattr(metrics_module, "time", types.SimpleNamespace(monotonic=lambda: now_s[0]))
 
@@ -33,6 +34,7 @@ async def test_how_long_pods_waited_is_not_counted_from_an_earlier_term(monkeypa
 
     for term in (sees_the_pod, binds_the_pod):
         monkeypatch.setattr(Scheduler, "run", term)
-        await program._lead()
+        await program._term()
         now_s[0] += 3600.0
-    assert metrics.registry.get_sample_value("baton_scheduler_stage_seconds_sum", {"stage": "bound"}) == 0.0
+    page = await scrape(metrics.registry)
+    assert page.value("baton_scheduler_stage_seconds_sum", stage="bound") == 0.0

@@ -5,16 +5,13 @@ until API servers have stopped sending it anything new, finishes what it has, an
 """
 
 import asyncio
-import signal
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import structlog
 from aiohttp import web
-from prometheus_client import CollectorRegistry
 
 from baton.admission.certificates.keeper import Keeper
 from baton.admission.cluster import Cluster
@@ -25,13 +22,16 @@ from baton.admission.telemetry import Telemetry
 from baton.errors import BatonError, UnavailableError
 from baton.kube.client import Client
 from baton.kube.informers import Informers
-from baton.observe.serving import Address, Serving
+from baton.observe.metrics import Metrics
+from baton.observe.program import Program, together
+from baton.observe.serving import Address, Readiness, Server, health_routes
 
 _LOG = structlog.get_logger("baton.admission")
 
 _LARGEST_REVIEW = 16 * 1024 * 1024
 """An object may have 1.5 MiB in etcd; a review of an update holds two of them, and JSON is longer."""
 _GROUPS_EVERY_S = 2.0
+_CLEAN_UP_S = 10.0
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,53 +48,48 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AdmissionProgram:
-    """The program; `run()` ends on SIGTERM, SIGINT or `stopping`."""
+    """The program. `run()` ends on SIGTERM, SIGINT or `stopping`."""
 
     def __init__(self, client: Client, keeper: Keeper, settings: Settings, policy: Policy) -> None:
-        self.stopping = asyncio.Event()
         self._settings = settings
         self._policy = policy
         self._keeper = keeper
         self._informers = Informers(client)
         self._cluster = Cluster(client, self._informers)
         self._webhooks = Webhooks(self._cluster, policy)
-        registry = CollectorRegistry()
-        self._telemetry = Telemetry(registry, lambda: keeper.keyring.expires.timestamp() if keeper.keyring else 0.0)
-        self._observe = Serving(Address(settings.observe), registry, self._unready)
-        self._runner: web.AppRunner | None = None
+        metrics = Metrics()
+        self._telemetry = Telemetry(metrics, lambda: keeper.keyring.expires.timestamp() if keeper.keyring else 0.0)
+        self._server: Server | None = None
         self._synced = False
         self._groups_error = ""
+        self._program = Program(
+            Server(
+                [Address(settings.observe, "--observe")],
+                health_routes(metrics, lambda: Readiness.waiting_for(self.waiting_for())),
+            ),
+            drain=self._drain,
+            stop_limit_s=settings.drain_s + settings.finish_s + _CLEAN_UP_S,
+        )
+        self.stopping = self._program.stopping
 
     async def run(self) -> None:
         """Serve until told to stop."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stopping.set)
         self._read_groups()
         if self._groups_error:
             raise UnavailableError(self._groups_error)
-        await self._observe.start()
-        upkeep = [asyncio.create_task(self._informers.run()), asyncio.create_task(self._watch_groups())]
-        beginning = asyncio.create_task(self._begin())
+        await self._program.run(self._work)
+
+    async def _work(self) -> None:
+        """The upkeep must not fail: without its watches or its certificates the program would go on with what it knew,
+        so it ends with the error and kubelet starts it again."""
         try:
-            await self._until_stopping({beginning, *upkeep}, beginning.done)
-            if not self.stopping.is_set():
-                upkeep.append(asyncio.create_task(self._keeper.run()))
-                await self._until_stopping(set(upkeep))
-                await asyncio.sleep(self._settings.drain_s)
+            await together(self._informers.run(), self._watch_groups(), self._begin())
         finally:
-            beginning.cancel()
-            await asyncio.gather(beginning, return_exceptions=True)
-            if self._runner is not None:
-                await self._runner.cleanup()
-            for task in upkeep:
-                task.cancel()
-            await asyncio.gather(*upkeep, return_exceptions=True)
-            await self._observe.stop()
-        _LOG.info("stopped")
+            if self._server is not None:
+                await self._server.stop()
 
     async def _begin(self) -> None:
-        """Certificates, first lists, then the listener; a cluster that does not answer yet is waited for."""
+        """Load the certificates and the first lists, wait for a cluster that does not answer yet, then listen."""
         while True:
             try:
                 await self._keeper.look()
@@ -104,35 +99,24 @@ class AdmissionProgram:
                 await asyncio.sleep(1.0)
         await self._cluster.synced()
         self._synced = True
-        await self._listen()
+        endpoints = self._webhooks.endpoints()
+        server = Server(
+            [Address(self._settings.listen, "--listen")],
+            [web.post(path, self._handler(path, endpoint)) for path, endpoint in endpoints.items()],
+            tls=self._keeper.context,
+            largest_body_bytes=_LARGEST_REVIEW,
+            finish_s=self._settings.finish_s,
+        )
+        await server.start()
+        self._server = server
+        _LOG.info("answering", listen=self._settings.listen, webhooks=len(endpoints))
+        await self._keeper.run()
 
-    async def _until_stopping(
-        self, tasks: set[asyncio.Task[None]], reached: Callable[[], bool] = lambda: False
-    ) -> None:
-        """Until told to stop, or until something is reached. No task may fail meanwhile: without its watches or its
-        certificates the program would go on with what it knew, so it ends with the error and is started anew."""
-        stop = asyncio.create_task(self.stopping.wait())
-        waiting: set[asyncio.Task[Any]] = {stop, *tasks}
-        try:
-            while not (stop.done() or reached()):
-                ended, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                for task in ended:
-                    task.result()
-        finally:
-            stop.cancel()
-
-    async def _listen(self) -> None:
-        application = web.Application(client_max_size=_LARGEST_REVIEW)
-        for path, endpoint in self._webhooks.endpoints().items():
-            application.router.add_post(path, self._handler(path, endpoint))
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=self._settings.finish_s)
-        await self._runner.setup()
-        address = Address(self._settings.listen)
-        try:
-            await web.TCPSite(self._runner, address.host, address.port, ssl_context=self._keeper.context).start()
-        except OSError as error:
-            raise UnavailableError(f"cannot listen on {self._settings.listen}: {error.strerror}") from None
-        _LOG.info("answering", listen=self._settings.listen, webhooks=len(self._webhooks.endpoints()))
+    async def _drain(self) -> None:
+        """Go on answering until every API server knows that this replica leaves; before it answers there is no need."""
+        if self._server is not None:
+            await asyncio.sleep(self._settings.drain_s)
+            await self._server.stop()
 
     def _handler(self, path: str, endpoint: Endpoint) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(http: web.Request) -> web.Response:
@@ -163,14 +147,15 @@ class AdmissionProgram:
 
         return handle
 
-    def _unready(self) -> str:
+    def waiting_for(self) -> str:
+        """What keeps this replica from answering; empty when nothing does."""
         if self.stopping.is_set():
             return "stopping"
         if self._keeper.keyring is None:
             return "no certificate yet"
         if not self._synced:
             return f"waiting for {', '.join(self._informers.waiting())}"
-        if self._runner is None or not self._runner.addresses:
+        if self._server is None:
             return "not listening yet"
         return ""
 

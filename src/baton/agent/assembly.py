@@ -11,7 +11,6 @@ from baton.agent.daemon import Agent, Companion
 from baton.agent.node.lock_keeper import LockKeeper
 from baton.agent.node.lock_port import LockClient
 from baton.agent.status import StatusServer
-from baton.agent.telemetry import Telemetry
 from baton.errors import BatonError
 from baton.kube.client import Client
 
@@ -21,7 +20,7 @@ _log = structlog.get_logger(__name__)
 def assemble(config: AgentConfig, node: str, open_source: OpenSource, config_path: Path | None = None) -> Agent:
     """An agent that is ready to run."""
     settings = config.for_node(node)
-    companions: list[Companion] = [StatusServer(Telemetry())] if settings.serving.status_socket else []
+    companions: list[Companion] = [StatusServer()] if settings.serving.status_socket else []
     companions.append(LockKeeper(start=settings.lock.supervise))
     if settings.api.enabled and (client := _client()) is not None:
         companions.append(ClusterSide(client))

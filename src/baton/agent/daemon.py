@@ -12,7 +12,6 @@ and the former configuration stays in force.
 
 import asyncio
 import random
-import signal
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -34,11 +33,14 @@ from baton.agent.offers.slot_choice import CardLoad
 from baton.agent.offers.vendor_devices import DeviceKind, load_kinds
 from baton.errors import BatonError
 from baton.model.ids import CardId
+from baton.observe.program import Program
 
 _log = structlog.get_logger(__name__)
 
 _CONFIG_LOOK_EVERY_S = 2.0
 _HOOK_AGAIN_S = 30.0
+_STOP_LIMIT_S = 8.0
+"""The agent's pod has a grace period of 10 seconds, so that its successor is there soon."""
 _SETTLED_AT_START = ("kubelet", "serving", "health", "lock")
 """Sections that hold until the next start, whole: a container that mounts a directory in which no daemon of ours
 listens would run without turns and without limits."""
@@ -101,7 +103,8 @@ class Agent:
         self.pod_resources = PodResources(Path(self.config.kubelet.directory))
         self.problem = ""
         """Why the configuration in force is not the one in the file; empty when it is."""
-        self.stopping = asyncio.Event()
+        self._program = Program(reload=self.reload, stop_limit_s=_STOP_LIMIT_S)
+        self.stopping = self._program.stopping
         self.moved = asyncio.Condition()
         """Notified after every change of offers or health."""
         self._config_path = config_path
@@ -125,11 +128,10 @@ class Agent:
         return tuple(endpoint.board.offer for name, endpoint in self.endpoints.items() if self._kind(name) is None)
 
     async def run(self) -> None:
-        """Until SIGTERM, SIGINT or `stopping`."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stopping.set)
-        loop.add_signal_handler(signal.SIGHUP, self.reload)
+        """Run until SIGTERM, SIGINT or `stopping`. SIGHUP reloads the configuration."""
+        await self._program.run(self._work)
+
+    async def _work(self) -> None:
         await self.gpus.start()
         self.kinds = load_kinds(self.config.devices, self.config.resource_names())
         self.kit = kits.prepare(self.config, simulated=self.gpus.simulated)
@@ -143,8 +145,7 @@ class Agent:
             *(asyncio.create_task(self._keep(one.name, self._companion(one))) for one in self.companions),
         ]
         try:
-            stopping = asyncio.create_task(self.stopping.wait())
-            await asyncio.wait({stopping, *background[:3]}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(background[:3], return_when=asyncio.FIRST_COMPLETED)
             for task in background[:3]:
                 if task.done():
                     task.result()  # a defect there must end the agent, not leave it half alive

@@ -1,16 +1,11 @@
-"""What a running agent says of itself: on a unix socket for `baton agent status`, over HTTP for kubelet's probes.
+"""The status of a running agent: on a unix socket for `baton agent status`, over HTTP for kubelet's probes.
 
-`/healthz` answers as long as the loop turns. `/readyz` answers 200 when kubelet uses every resource, else 503 with the
-reason for each that it does not. `/metrics` is in Prometheus' format (`baton.agent.telemetry`).
+Ready means that kubelet uses every resource of the agent.
 """
 
 import asyncio
-import contextlib
-import os
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import aiohttp
 import msgspec
@@ -20,11 +15,9 @@ from baton.agent.daemon import Agent, Companion
 from baton.agent.kubelet.podresources import Holding
 from baton.agent.offers.offers import Offer
 from baton.agent.offers.slots import card_of
+from baton.agent.telemetry import Telemetry
 from baton.errors import UnavailableError
-from baton.observe.serving import Address
-
-if TYPE_CHECKING:
-    from baton.agent.telemetry import Telemetry
+from baton.observe.serving import Address, Readiness, Server, UnixSocket, health_routes
 
 
 class ResourceStatus(msgspec.Struct, frozen=True):
@@ -110,67 +103,44 @@ def _cards(agent: Agent, holdings: list[Holding]) -> tuple[CardStatus, ...]:
 
 
 class StatusServer(Companion):
-    """The listeners. A port that is taken is said and tried again; kubelet's side does not depend on it."""
+    """The listeners. A port that is taken is reported and tried again, because kubelet's side does not depend on it."""
 
     name = "status"
 
-    def __init__(self, telemetry: "Telemetry") -> None:
-        self._telemetry = telemetry
+    def __init__(self) -> None:
+        self._allocations: dict[str, int] = {}
         self.listening = asyncio.Event()
 
     async def run(self, agent: Agent) -> None:
-        application = web.Application()
-        application.add_routes(
-            [
-                web.get("/healthz", self._alive),
-                web.get("/readyz", partial(self._ready, agent)),
-                web.get("/metrics", partial(self._metrics, agent)),
-                web.get("/status", partial(self._status, agent)),
-            ]
-        )
-        runner = web.AppRunner(application, access_log=None)
-        await runner.setup()
+        async def status(_request: web.Request) -> web.Response:
+            return web.Response(body=msgspec.json.encode(await describe(agent)), content_type="application/json")
+
+        serving = agent.config.serving
+        addresses: list[Address | UnixSocket] = [UnixSocket(Path(serving.status_socket), "serving.status-socket")]
+        if serving.metrics_address:
+            addresses.append(Address(serving.metrics_address, "serving.metrics-address"))
+        metrics = Telemetry(agent, self._allocations).metrics
+        routes = health_routes(metrics, lambda: Readiness.waiting_for(waiting_for(agent)))
+        server = Server(addresses, [*routes, web.get("/status", status)])
+        await server.start()
+        self.listening.set()
         try:
-            serving = agent.config.serving
-            await web.UnixSite(runner, str(_prepared(Path(serving.status_socket)))).start()
-            if serving.metrics_address:
-                address = Address(serving.metrics_address)
-                await web.TCPSite(runner, address.host, address.port).start()
-            self.listening.set()
             await asyncio.Event().wait()
         finally:
-            await runner.cleanup()
+            await server.stop()
 
     def allocated(self, offer: Offer, slots: Sequence[str]) -> None:  # noqa: ARG002  # the form of a companion
-        counts = self._telemetry.allocations
-        counts[offer.name] = counts.get(offer.name, 0) + 1
-
-    async def _alive(self, _request: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
-
-    async def _ready(self, agent: Agent, _request: web.Request) -> web.Response:
-        waiting = [
-            f"{name}: {endpoint.life.state.value}, {endpoint.life.reason}"
-            for name, endpoint in agent.endpoints.items()
-            if not endpoint.life.registered
-        ]
-        if waiting or not agent.endpoints:
-            return web.Response(status=503, text="\n".join(waiting or ["nothing is offered yet"]) + "\n")
-        return web.Response(text="ok\n")
-
-    async def _metrics(self, agent: Agent, _request: web.Request) -> web.Response:
-        body = await self._telemetry.expose(agent)
-        return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
-
-    async def _status(self, agent: Agent, _request: web.Request) -> web.Response:
-        return web.Response(body=msgspec.json.encode(await describe(agent)), content_type="application/json")
+        self._allocations[offer.name] = self._allocations.get(offer.name, 0) + 1
 
 
-def _prepared(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    return path
+def waiting_for(agent: Agent) -> str:
+    """Each resource that kubelet does not use, with the reason; empty when there is none."""
+    waiting = [
+        f"{name}: {endpoint.life.state.value}, {endpoint.life.reason}"
+        for name, endpoint in agent.endpoints.items()
+        if not endpoint.life.registered
+    ]
+    return "\n".join(waiting) if agent.endpoints else "nothing is offered yet"
 
 
 async def ask(path: Path, limit_s: float) -> Status:

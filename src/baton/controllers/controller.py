@@ -11,12 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry
-
 from baton.kube.client import Client
 from baton.kube.informers import Scope
 from baton.kube.recorder import Recorder
 from baton.kube.store import Key
+from baton.observe.metrics import Metrics
 
 SCHEDULER_NAMES = ("baton", "volcano")
 
@@ -34,8 +33,8 @@ class Surroundings:
 
     client: Client
     recorder: Recorder
-    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
-    """Where a controller registers its own metrics."""
+    metrics: Metrics = field(default_factory=Metrics)
+    """Where a controller declares its own metrics."""
     scheduler_names: tuple[str, ...] = SCHEDULER_NAMES
     """Pods with one of these in `schedulerName` are ours."""
     now: Callable[[], datetime.datetime] = utc_now

@@ -7,13 +7,11 @@ the API server alone. So nothing that a controller remembers outlives its right 
 """
 
 import asyncio
-import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import structlog
-from prometheus_client import CollectorRegistry
 
 from baton.controllers.controller import SCHEDULER_NAMES, Controller, MakeController, Surroundings
 from baton.controllers.cron.controller import CronJobController
@@ -21,19 +19,20 @@ from baton.controllers.flow.controller import JobFlowController, JobTemplateCont
 from baton.controllers.job.controller import JobController
 from baton.controllers.podgroup.controller import PodGroupController
 from baton.controllers.queue.controller import QueueController
-from baton.controllers.telemetry import Telemetry
+from baton.controllers.telemetry import FAMILIES, LEADING, QUEUED, Telemetry
 from baton.controllers.ttl import TtlController
 from baton.errors import UsageError
 from baton.kube import garbage
 from baton.kube.client import Client
-from baton.kube.election import Election
 from baton.kube.informers import Informers, Scope
 from baton.kube.queue import WorkQueue
 from baton.kube.recorder import Recorder
 from baton.kube.store import Key
-from baton.observe.serving import Address, Serving
+from baton.observe.metrics import Metrics, Row
+from baton.observe.program import Leadership, Lease, Program
+from baton.observe.serving import Address, Readiness, Server, health_routes
 
-_LOG = structlog.get_logger("baton.jobs")
+_LOG = structlog.get_logger("baton.controllers")
 
 COMPONENT = "baton-controller"
 
@@ -53,20 +52,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How the program runs; the command line has an option for each."""
 
     identity: str
-    """Who this replica is in the lease; unique among replicas."""
+    """The name of this replica in the lease, unique among replicas."""
     listen: str = ":8081"
-    """Where /healthz, /readyz and /metrics are served."""
+    """The address that serves /healthz, /readyz and /metrics."""
     workers: int = 64
-    """Objects of one kind that are worked on at the same time. Work is waiting for the API server, so there are as many
-    as a client has connections: in a stream of jobs fewer leave some of them idle, more would wait for one."""
-    elect: bool = True
-    """False leads at once and for ever: for a single replica that is never rolled over."""
-    lease_name: str = COMPONENT
-    lease_namespace: str = "kube-system"
-    lease_duration_s: float = 15.0
-    """How long the others wait for a leader that fell silent. It renews every 2/15 of this and gives up at 2/3."""
+    """How many objects of one kind are synced at the same time. A sync mostly waits for the API server, so there are as
+    many as a client has connections: fewer leave some idle in a stream of jobs, more would wait for one."""
     sync_limit_s: float = 120.0
-    """After this a look at one object is given up and tried again: no object may hold a worker for ever."""
+    """A sync that takes longer is cancelled and tried again, so that no object holds a worker for good."""
     scheduler_names: tuple[str, ...] = SCHEDULER_NAMES
 
 
@@ -79,87 +72,66 @@ def choose(names: Sequence[str]) -> list[MakeController]:
 
 
 class ControllerProgram:
-    """The program; `run()` ends on SIGTERM, SIGINT or `stopping`."""
+    """The program. `run()` ends on SIGTERM or SIGINT."""
 
-    def __init__(self, client: Client, settings: Settings, controllers: Sequence[MakeController]) -> None:
+    def __init__(
+        self, client: Client, settings: Settings, controllers: Sequence[MakeController], lease: Lease | None = None
+    ) -> None:
+        """Without a lease this replica leads at once and until it ends: for a program that has no second replica."""
         self.settings = settings
-        self.stopping = asyncio.Event()
+        self.metrics = Metrics()
         self._client = client
         self._controllers = controllers
+        self._elects = lease is not None
+        self._leadership = Leadership(lease)
         self._informers: Informers | None = None
-        self._terms = CollectorRegistry()
-        self._telemetry = Telemetry(self._terms)
-        self._election = Election(
-            client,
-            settings.lease_name,
-            settings.lease_namespace,
-            settings.identity,
-            duration_s=settings.lease_duration_s,
-            renew_deadline_s=settings.lease_duration_s * 2 / 3,
-            retry_s=settings.lease_duration_s * 2 / 15,
-        )
-        self.serving = Serving(Address(settings.listen), self._terms, self.waiting_for)
+        self._posts: Sequence[_Post] = ()
+        self._telemetry = Telemetry(self.metrics)
+        self.metrics.read(FAMILIES, self._rows)
+        routes = health_routes(self.metrics, lambda: Readiness.waiting_for(self.waiting_for()))
+        self._program = Program(Server([Address(settings.listen, "--listen")], routes))
 
     def waiting_for(self) -> str:
-        """What keeps this replica from doing its part; a replica that waits for the lease does it."""
+        """What keeps this replica from doing its part. A replica that waits for the lease does its part."""
         if self._informers is not None and (kinds := self._informers.waiting()):
             return f"the first list of {', '.join(kinds)} is not in yet"
-        if self._informers is None and not (self.settings.elect and self._election.leader):
-            return "the lease cannot be read yet" if self.settings.elect else "not started yet"
+        if self._informers is None and not self._leadership.leader:
+            return "the lease cannot be read yet" if self._elects else "not started yet"
         return ""
 
     async def run(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stopping.set)
-        await self.serving.start()
-        _LOG.info("listening", addresses=[f"{host}:{port}" for host, port in self.serving.addresses])
-        work = asyncio.create_task(self._work(), name="work")
-        stop = asyncio.create_task(self.stopping.wait(), name="stop")
-        try:
-            await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (work, stop):
-                task.cancel()
-            results = await asyncio.gather(work, stop, return_exceptions=True)
-            await self.serving.stop()
-            _LOG.info("stopped")
-        if isinstance(results[0], Exception):
-            raise results[0]
+        """Run until SIGTERM or SIGINT."""
+        await self._program.run(lambda: self._leadership.run(self._term))
 
-    async def _work(self) -> None:
-        if not self.settings.elect:
-            await self._lead()
-        while True:
-            await self._election.run(self._lead)
-
-    async def _lead(self) -> None:
-        """One term."""
+    async def _term(self) -> None:
         recorder = Recorder(self._client, COMPONENT, self.settings.identity)
         informers = Informers(self._client)
-        registry = CollectorRegistry()
+        metrics = Metrics()
         surroundings = Surroundings(
             client=self._client,
             recorder=recorder,
-            registry=registry,
+            metrics=metrics,
             scheduler_names=self.settings.scheduler_names,
         )
         posts = [_Post(make(surroundings), informers.scope()) for make in self._controllers]
-        self._informers = informers
-        self._telemetry.leading.set(1)
-        self._terms.register(registry)
+        self._informers, self._posts = informers, posts
+        self.metrics.add(metrics)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(recorder.run(), name="events")
                 group.create_task(informers.run(), name="watches")
                 for post in posts:
                     group.create_task(post.run(self.settings, self._telemetry), name=post.controller.name)
-                group.create_task(_settle(posts), name="settle")
+                group.create_task(_freeze_garbage(posts), name="freeze garbage")
         finally:
             garbage.thaw()
-            self._terms.unregister(registry)
-            self._telemetry.leading.set(0)
-            self._informers = None
+            self.metrics.remove(metrics)
+            self._informers, self._posts = None, ()
+
+    def _rows(self) -> Iterator[Row]:
+        yield Row(LEADING, (), self._leadership.leading)
+        for post in self._posts:
+            yield Row(QUEUED, (post.controller.name,), post.queued)
 
 
 class _Post:
@@ -171,9 +143,12 @@ class _Post:
         self._queue: WorkQueue[Key] = WorkQueue()
         controller.watch(scope, self._queue.add)
 
+    @property
+    def queued(self) -> int:
+        return len(self._queue)
+
     async def run(self, settings: Settings, telemetry: Telemetry) -> None:
         name = self.controller.name
-        telemetry.watch_queue(name, lambda: len(self._queue))
 
         async def work(key: Key) -> None:
             began = time.perf_counter()
@@ -195,8 +170,8 @@ class _Post:
             self._queue.close()
 
 
-async def _settle(posts: Sequence[_Post]) -> None:
-    """What the first lists brought stays for the whole term: the collector need not look at it again and again."""
+async def _freeze_garbage(posts: Sequence[_Post]) -> None:
+    """The objects of the first lists stay for the whole term, so the garbage collector need not visit them again."""
     for post in posts:
         await post.scope.synced()
     garbage.freeze()

@@ -1,36 +1,27 @@
-"""Metrics of the controller program itself; what a controller counts about its objects is its own affair."""
+"""Metrics of the controller program. A controller declares those of its own objects itself."""
 
-from collections.abc import Callable
-
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from baton.observe.metrics import Family, Metrics
 
 _SECONDS = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
 
+LEADING = Family("gauge", "baton_controller_leading", "Whether this replica leads (1) or waits (0).")
+QUEUED = Family("gauge", "baton_controller_queue", "Objects that wait for reconciliation.", ("controller",))
+FAMILIES = (LEADING, QUEUED)
+
 
 class Telemetry:
-    """How much each controller does, how long that takes and what waits."""
+    """How much each controller does, and how long it takes."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-        self.leading = Gauge(
-            "baton_controller_leading", "Whether this replica leads (1) or waits (0).", registry=registry
+    def __init__(self, metrics: Metrics) -> None:
+        self._syncs = metrics.counter(
+            "baton_controller_syncs", "Reconciliations of one object.", "controller", "result"
         )
-        self._syncs = Counter(
-            "baton_controller_syncs", "Looks at one object.", ("controller", "result"), registry=registry
-        )
-        self._seconds = Histogram(
+        self._seconds = metrics.histogram(
             "baton_controller_sync_seconds",
-            "How long one look took, requests to the API server included.",
-            ("controller",),
+            "How long a reconciliation took, including its requests to the API server.",
+            "controller",
             buckets=_SECONDS,
-            registry=registry,
         )
-        self._depth = Gauge(
-            "baton_controller_queue", "Objects that wait to be looked at.", ("controller",), registry=registry
-        )
-
-    def watch_queue(self, controller: str, depth: Callable[[], int]) -> None:
-        self._depth.labels(controller).set_function(depth)
 
     def synced(self, controller: str, seconds: float, *, failed: bool) -> None:
         self._syncs.labels(controller, "error" if failed else "success").inc()

@@ -12,7 +12,7 @@ from baton.model import times
 from baton.model.names import FINAL_PHASES
 from baton.model.volcano import JOBS, Job
 
-_LOG = structlog.get_logger("baton.jobs")
+_LOG = structlog.get_logger("baton.controllers")
 
 _LONGEST_LOOK_S = 300.0
 """The clock may be set while we wait."""

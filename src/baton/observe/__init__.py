@@ -1,1 +1,1 @@
-"""What a program tells about itself: health, readiness, metrics."""
+"""The shell of every program: signals, leadership, the HTTP server with health and metrics, and the log."""

@@ -1,76 +1,57 @@
-"""What the scheduler counts and times, for Prometheus.
-
-Counters and histograms are kept as things happen; everything about the cluster's state (queues, waiting jobs, cards) is
-read from the engine when somebody scrapes, so that no series outlives what it is about.
-"""
+"""The scheduler's counters and histograms. The state of the cluster is read at scrape time: `gauges`."""
 
 import time
 from collections import deque
-from collections.abc import Iterable
-
-from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from collections.abc import Iterator
 
 from baton.model.ids import PodKey
+from baton.observe import metrics
+from baton.observe.metrics import Family, Row
 
 _BUCKETS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 _RATE_WINDOW_S = 10.0
+_RATE = Family("gauge", "baton_scheduler_pods_per_second", "Pods bound per second, over the last ten.")
 
 
 class Metrics:
     """The scheduler's own numbers."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self._stage = Histogram(
+        self.registry = declare = metrics.Metrics()
+        self._stage = declare.histogram(
             "baton_scheduler_stage_seconds",
             "Time since the scheduler first saw the pod, when it reached a stage.",
-            ["stage"],
+            "stage",
             buckets=_BUCKETS_S,
-            registry=self.registry,
         )
         self._stages = {stage: self._stage.labels(stage) for stage in ("watched", "assumed", "bound")}
-        self._cycle = Histogram(
-            "baton_scheduler_cycle_seconds", "Length of a cycle.", buckets=_BUCKETS_S, registry=self.registry
+        self._cycle = declare.histogram("baton_scheduler_cycle_seconds", "Length of a cycle.", buckets=_BUCKETS_S)
+        self._bind = declare.histogram(
+            "baton_scheduler_bind_seconds", "From a plan to the API server's yes.", buckets=_BUCKETS_S
         )
-        self._bind = Histogram(
-            "baton_scheduler_bind_seconds",
-            "From a plan to the API server's yes.",
-            buckets=_BUCKETS_S,
-            registry=self.registry,
-        )
-        self._attempts = Counter(
+        self._attempts = declare.counter(
             "baton_scheduler_attempts",
             "Placements tried: scheduled, unschedulable (with the cause), bind-failed.",
-            ["result", "reason"],
-            registry=self.registry,
+            *("result", "reason"),
         )
-        self._retries = Counter("baton_scheduler_bind_retries", "Bind requests sent again.", registry=self.registry)
-        self._evictions = Counter(
-            "baton_scheduler_evictions", "Evictions by action and result.", ["action", "result"], registry=self.registry
+        self._retries = declare.counter("baton_scheduler_bind_retries", "Bind requests sent again.")
+        self._evictions = declare.counter(
+            "baton_scheduler_evictions", "Evictions by action and result.", "action", "result"
         )
-        self._reloads = Counter(
-            "baton_scheduler_configuration_reloads",
-            "Configurations read, by result.",
-            ["result"],
-            registry=self.registry,
+        self._reloads = declare.counter(
+            "baton_scheduler_configuration_reloads", "Configurations read, by result.", "result"
         )
-        self._slow = Counter(
-            "baton_scheduler_slow_cycles", "Cycles longer than the warning limit.", registry=self.registry
+        self._slow = declare.counter("baton_scheduler_slow_cycles", "Cycles longer than the warning limit.")
+        self._cut = declare.counter(
+            "baton_scheduler_cut_cycles", "Cycles that ended at their time limit before every job had its turn."
         )
-        self._cut = Counter(
-            "baton_scheduler_cut_cycles",
-            "Cycles that ended at their time limit before every job had its turn.",
-            registry=self.registry,
-        )
+        declare.read((_RATE,), self._rate)
         self._seen: dict[PodKey, float] = {}
-        """Since when pods wait, as far as this term knows."""
+        """When this term first saw each pod that waits."""
         self._recent: deque[float] = deque(maxlen=100_000)
-        self.registry.register(_Rates(self))
 
     def watched(self, key: PodKey) -> None:
-        """A pod that waits was seen; only the first time counts."""
+        """A pod that waits was seen. Only the first time counts."""
         if key not in self._seen:
             self._seen[key] = time.monotonic()
             self._stages["watched"].observe(0.0)
@@ -93,7 +74,7 @@ class Metrics:
         self._seen.pop(key, None)
 
     def end_term(self) -> None:
-        """Others bind from now on, and nobody tells us when pods are gone."""
+        """Forget all pods: another replica binds them from now on, and this one no longer sees them go."""
         self._seen.clear()
 
     def bind_retry(self) -> None:
@@ -125,12 +106,5 @@ class Metrics:
             self._recent.popleft()
         return len(self._recent) / _RATE_WINDOW_S
 
-
-class _Rates(Collector):
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterable[Metric]:
-        gauge = GaugeMetricFamily("baton_scheduler_pods_per_second", "Pods bound per second, over the last ten.")
-        gauge.add_metric([], self._metrics.pods_per_second())
-        yield gauge
+    def _rate(self) -> Iterator[Row]:
+        yield Row(_RATE, (), self.pods_per_second())

@@ -1,49 +1,38 @@
-"""The scheduler as a program: election, the configuration, the HTTP side, and one `Scheduler` per time of leading."""
+"""The scheduler as a program: election, the configuration, the HTTP side, and one `Scheduler` per term."""
 
-import asyncio
-import contextlib
 import os
-import signal
 import socket
 import time
 from typing import Any
 
 import msgspec
-import structlog
 from aiohttp import web
-from prometheus_client import generate_latest
 
 from baton.engine import records
 from baton.engine.configuration import Configuration
 from baton.engine.verdicts import Cause, Verdict
-from baton.errors import BatonError, UnavailableError
+from baton.errors import BatonError
 from baton.kube import garbage
 from baton.kube.client import Client
-from baton.kube.election import Election
 from baton.kube.store import Key
 from baton.mapping.pods import group_of
 from baton.model.ids import PodKey
 from baton.model.meta import ObjectReference
-from baton.scheduler.gauges import ClusterGauges
+from baton.observe.program import Leadership, Lease, Program, together
+from baton.observe.serving import Address, Readiness, Server, health_routes
+from baton.scheduler import gauges
 from baton.scheduler.loop import Scheduler
 from baton.scheduler.metrics import Metrics
 from baton.scheduler.reload import ConfigMapName, LiveConfiguration
 from baton.scheduler.settings import Settings
 
-_LOG = structlog.get_logger("baton.scheduler")
+
+def new_identity() -> str:
+    """The name of this replica among those that compete for the lease."""
+    return f"{socket.gethostname()}_{os.getpid()}"
 
 
-class ElectionTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and for how long one replica leads."""
-
-    lease: str = "baton-scheduler"
-    namespace: str = "kube-system"
-    duration_s: float = 15.0
-    renew_deadline_s: float = 10.0
-    retry_s: float = 2.0
-
-
-class Program:
+class SchedulerProgram:
     """One replica."""
 
     def __init__(
@@ -53,8 +42,9 @@ class Program:
         configuration: LiveConfiguration,
         metrics: Metrics,
         *,
+        listen: Address | None = None,
         config_map: ConfigMapName | None = None,
-        election: ElectionTerms | None = None,
+        lease: Lease | None = None,
         identity: str = "",
     ) -> None:
         settings.check()
@@ -63,58 +53,28 @@ class Program:
         self._configuration = configuration
         self._config_map = config_map
         self._metrics = metrics
-        self._terms = election
-        self._identity = identity or f"{socket.gethostname()}_{os.getpid()}"
-        self._leader = ""
+        self._leadership = Leadership(lease)
+        self._identity = identity or new_identity()
+        routes = [
+            *health_routes(metrics.registry, self._readiness),
+            web.get("/why/{namespace}/{name}", self._why),
+            web.get("/state", self._state),
+        ]
+        self._program = Program(Server([listen], routes) if listen is not None else None)
         self.scheduler: Scheduler | None = None
-        metrics.registry.register(ClusterGauges(lambda: self.scheduler))
+        metrics.registry.read(gauges.FAMILIES, lambda: gauges.rows(self.scheduler))
         configuration.changed = self._reconfigure
         configuration.tell = self._tell
 
-    async def run(self, address: tuple[str, int] | None) -> None:
-        """Until SIGTERM or SIGINT."""
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
-        runner = await self._listen(*address) if address is not None else None
-        work = asyncio.create_task(self._lead_for_ever())
-        follow = asyncio.create_task(self._configuration.follow(self._client, self._config_map))
-        ended = asyncio.create_task(stop.wait())
-        try:
-            await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (work, follow, ended):
-                task.cancel()
-            results = await asyncio.gather(work, follow, ended, return_exceptions=True)
-            if runner is not None:
-                await runner.cleanup()
-            await self._client.close()
-        for result in results[:2]:
-            if isinstance(result, Exception):
-                raise result
+    async def run(self) -> None:
+        """Run until SIGTERM or SIGINT."""
+        await self._program.run(self._work)
 
-    async def _lead_for_ever(self) -> None:
-        if self._terms is None:
-            self._leader = self._identity
-            await self._lead()
-            return
-        terms = self._terms
-        while True:
-            election = Election(
-                self._client,
-                terms.lease,
-                terms.namespace,
-                self._identity,
-                duration_s=terms.duration_s,
-                renew_deadline_s=terms.renew_deadline_s,
-                retry_s=terms.retry_s,
-            )
-            await election.run(self._lead)
-            await asyncio.sleep(terms.retry_s)
+    async def _work(self) -> None:
+        await together(self._leadership.run(self._term), self._configuration.follow(self._client, self._config_map))
 
-    async def _lead(self) -> None:
-        """Everything from the API server, nothing from an earlier time of leading."""
+    async def _term(self) -> None:
+        """Learn everything from the API server: nothing from an earlier term counts."""
         scheduler = Scheduler(
             self._client, self._configuration.current, self._settings, self._metrics, identity=self._identity
         )
@@ -135,40 +95,13 @@ class Program:
         if self.scheduler is not None:
             self.scheduler.recorder.record(about, reason, message, warning=warning)
 
-    async def _listen(self, host: str, port: int) -> web.AppRunner:
-        app = web.Application()
-        app.add_routes(
-            [
-                web.get("/healthz", self._healthz),
-                web.get("/readyz", self._readyz),
-                web.get("/metrics", self._metrics_page),
-                web.get("/why/{namespace}/{name}", self._why),
-                web.get("/state", self._state),
-            ]
-        )
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, host, port).start()
-        except OSError as error:
-            await runner.cleanup()
-            raise UnavailableError(f"--listen {host}:{port} cannot be used: {error.strerror or error}") from None
-        return runner
-
-    async def _healthz(self, _request: web.Request) -> web.Response:
-        return web.Response(text="ok")
-
-    async def _readyz(self, _request: web.Request) -> web.Response:
+    def _readiness(self) -> Readiness:
         """A standby replica is ready: it can take over at any moment."""
-        scheduler = self.scheduler
-        if scheduler is None:
-            return web.Response(text="standby")
-        if not scheduler.synced.is_set():
-            return web.Response(status=503, text="not synced yet")
-        return web.Response(text="leading")
-
-    async def _metrics_page(self, _request: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(self._metrics.registry), content_type="text/plain", charset="utf-8")
+        if self.scheduler is None:
+            return Readiness(True, "standby")
+        if not self.scheduler.synced.is_set():
+            return Readiness(False, "not synced yet")
+        return Readiness(True, "leading")
 
     async def _why(self, request: web.Request) -> web.Response:
         scheduler = self._leading()
@@ -231,11 +164,3 @@ def _group_key(key: str) -> Any:
 
 def _json(value: Any, status: int = 200) -> web.Response:
     return web.Response(status=status, body=msgspec.json.encode(value), content_type="application/json")
-
-
-def install_fast_loop() -> None:
-    """uvloop where it is installed: requests cost about half."""
-    with contextlib.suppress(ImportError):
-        import uvloop
-
-        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())

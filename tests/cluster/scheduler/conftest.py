@@ -56,7 +56,7 @@ def scheduler_of(
 
     def ready() -> bool:
         with contextlib.suppress(OSError):
-            return made.text("/readyz") in ("leading", "standby")
+            return made.text("/readyz") in ("leading\n", "standby\n")
         return False
 
     made.is_ready = ready

@@ -121,15 +121,15 @@ def test_two_replicas_and_the_death_of_the_one_that_leads(
     add_gpu_nodes(ground, 4 * GANG)
     lease = (f"--lease=kube-system/{ground.namespace}", "--lease-duration=8", "--retry-first=0.05")
     replicas = [start(*lease, name=f"replica-{number}") for number in range(2)]
-    bed.wait_for(lambda: sorted(one.text("/readyz") for one in replicas) == ["leading", "standby"], "one to lead")
-    leader = next(one for one in replicas if one.text("/readyz") == "leading")
+    bed.wait_for(lambda: sorted(one.text("/readyz") for one in replicas) == ["leading\n", "standby\n"], "one to lead")
+    leader = next(one for one in replicas if one.text("/readyz") == "leading\n")
     standby = next(one for one in replicas if one is not leader)
     pods = [name for number in range(2) for name in ground.gang(f"first-{number}", GANG, limits=SHARE)]
     ground.bed.wait_for(lambda: bool(ground.bound()), "the leader to begin")
     leader.kill()
     pods += [name for number in range(2) for name in ground.gang(f"second-{number}", GANG, limits=SHARE)]
     ground.wait_bound(pods)
-    assert standby.text("/readyz") == "leading"
+    assert standby.text("/readyz") == "leading\n"
     check(ground, pods)
 
 

@@ -1,6 +1,5 @@
 """`baton admission`: the admission webhooks in the foreground."""
 
-import asyncio
 import datetime
 import sys
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Annotated
 import typer
 
 from baton.cli.output import command_app
+from baton.cli.programs.options import LogJson, Verbose
 from baton.errors import UnavailableError, UsageError
 
 app = command_app()
@@ -54,8 +54,8 @@ def admission(
     ] = 5.0,
     qps: Annotated[float, typer.Option(min=0, help="Requests a second to the API server; 0 for no limit.")] = 200,
     burst: Annotated[int, typer.Option(min=1, help="Requests at once before the rate counts.")] = 400,
-    log_json: Annotated[bool, typer.Option("--log-json", help="Write the log as JSON lines.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log debugging details.")] = False,
+    log_json: LogJson = False,
+    verbose: Verbose = False,
 ) -> None:
     """Run the admission webhooks, which give jobs their defaults and refuse what cannot work.
 
@@ -72,7 +72,8 @@ def admission(
     from baton.admission.server import AdmissionProgram, Settings
     from baton.engine.state.resources import SLOTS
     from baton.kube.client import Client
-    from baton.lock.daemon import logs
+    from baton.observe import logs
+    from baton.observe.program import execute
 
     if not host:
         raise UsageError(
@@ -100,9 +101,4 @@ def admission(
             settings = Settings(listen=listen, observe=observe, drain_s=drain)
             await AdmissionProgram(client, keeper, settings, policy).run()
 
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(serve())
-    else:
-        uvloop.run(serve())
+    execute(serve)

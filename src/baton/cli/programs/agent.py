@@ -1,8 +1,6 @@
 """`baton agent`: the node agent in the foreground, and questions to a running one."""
 
 import asyncio
-import contextlib
-import logging
 import os
 import socket
 import sys
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from baton.cli.output import Format, FormatOption, command_app, note, write_data, write_table
+from baton.cli.programs.options import LogJson, Verbose
 from baton.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -35,8 +34,8 @@ def agent(
     node: Annotated[
         str | None, typer.Option("--node", envvar="NODE_NAME", help="This node's name; the host's name else.")
     ] = None,
-    log_json: Annotated[bool, typer.Option("--log-json", help="Write the log as JSON lines.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log debugging details.")] = False,
+    log_json: LogJson = False,
+    verbose: Verbose = False,
 ) -> None:
     """Run the node agent, which gives containers their GPUs.
 
@@ -57,11 +56,13 @@ def agent(
         raise UnavailableError("the node agent needs grpcio; install `baton[node]`") from None
     from baton.agent import config as configuration
     from baton.agent.assembly import assemble
+    from baton.observe import logs
+    from baton.observe.program import execute
 
-    _set_up_log(as_json=log_json, verbose=verbose)
+    logs.set_up(sys.stderr, as_json=log_json, verbose=verbose)
     settings = configuration.load(config) if config else configuration.AgentConfig()
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(assemble(settings, name, _open_source, config).run())
+    program = assemble(settings, name, _open_source, config)
+    execute(program.run, fast_loop=False)  # gRPC promises to work on asyncio's own loop
 
 
 def _open_source() -> "GpuSource":
@@ -121,21 +122,3 @@ def status(
     )
     if found.problem:
         note(found.problem)
-
-
-def _set_up_log(*, as_json: bool, verbose: bool) -> None:
-    import structlog
-
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer()
-            if as_json
-            else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if verbose else logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
-        cache_logger_on_first_use=True,
-    )

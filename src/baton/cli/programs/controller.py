@@ -1,6 +1,5 @@
 """`baton controller`: the controllers of Volcano's objects, in the foreground."""
 
-import asyncio
 import os
 import secrets
 import socket
@@ -11,7 +10,7 @@ from typing import Annotated
 import typer
 
 from baton.cli.output import command_app
-from baton.errors import UsageError
+from baton.cli.programs.options import LogJson, Verbose, access, election, lease_name
 
 app = command_app()
 
@@ -45,8 +44,8 @@ def controller(
     identity: Annotated[
         str | None, typer.Option(envvar="POD_NAME", help="This replica in the lease; default: the host and a number.")
     ] = None,
-    log_json: Annotated[bool, typer.Option("--log-json", help="Write the log as JSON lines.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log debugging details.")] = False,
+    log_json: LogJson = False,
+    verbose: Verbose = False,
 ) -> None:
     """Run the controllers behind Volcano's objects.
 
@@ -56,34 +55,23 @@ def controller(
     from baton.controllers.controller import SCHEDULER_NAMES
     from baton.controllers.program import ControllerProgram, Settings, choose
     from baton.kube.client import Client
-    from baton.kube.credentials import in_cluster
-    from baton.kube.kubeconfig import load
-    from baton.lock.daemon import logs
+    from baton.observe import logs
+    from baton.observe.program import execute
 
     logs.set_up(sys.stderr, as_json=log_json, verbose=verbose)
     chosen = choose(controllers or ())
-    namespace, slash, name = lease.partition("/")
-    if not (namespace and slash and name):
-        raise UsageError(f"--lease is {lease!r}, expected NAMESPACE/NAME")
-    where = load([kubeconfig]) if kubeconfig is not None else in_cluster() or load()
+    lease_at = lease_name(lease)
+    where = access(kubeconfig)
+    settings = Settings(
+        identity=identity or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}",
+        listen=listen,
+        workers=workers,
+        scheduler_names=tuple(scheduler_name or SCHEDULER_NAMES),
+    )
 
     async def serve() -> None:
         async with Client(where, qps=qps, burst=burst, user_agent="baton-controller") as client:
-            settings = Settings(
-                identity=identity or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}",
-                listen=listen,
-                workers=workers,
-                elect=leader_elect,
-                lease_name=name,
-                lease_namespace=namespace,
-                lease_duration_s=lease_duration,
-                scheduler_names=tuple(scheduler_name or SCHEDULER_NAMES),
-            )
-            await ControllerProgram(client, settings, chosen).run()
+            candidate = election(client, lease_at, settings.identity, lease_duration) if leader_elect else None
+            await ControllerProgram(client, settings, chosen, candidate).run()
 
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(serve())
-    else:
-        uvloop.run(serve())
+    execute(serve)

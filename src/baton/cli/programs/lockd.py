@@ -1,7 +1,5 @@
 """`baton lockd`: the lock daemon in the foreground."""
 
-import asyncio
-import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from baton.cli.output import command_app
+from baton.cli.programs.options import LogJson, Verbose
 from baton.cli.sizes import parse_size
 from baton.errors import UsageError
 
@@ -32,8 +31,8 @@ def lockd(
     metrics_port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="Serve Prometheus metrics on this port of the loopback.")
     ] = None,
-    log_json: Annotated[bool, typer.Option("--log-json", help="Write the log as JSON lines.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log debugging details.")] = False,
+    log_json: LogJson = False,
+    verbose: Verbose = False,
 ) -> None:
     """Run the lock daemon, which decides who may run on a GPU now.
 
@@ -43,11 +42,12 @@ def lockd(
 
     from baton.lock import config as configuration
     from baton.lock.core.events import Mode
-    from baton.lock.daemon import logs
     from baton.lock.daemon.daemon import LockDaemon
     from baton.lock.paths import Paths, default_socket_dir
     from baton.lock.telemetry import CardInfo
     from baton.model.ids import CardId
+    from baton.observe import logs
+    from baton.observe.program import execute
 
     logs.set_up(sys.stderr, as_json=log_json, verbose=verbose)
     chosen = configuration.load(config) if config else configuration.Config()
@@ -74,12 +74,7 @@ def lockd(
     async def serve() -> None:
         await LockDaemon(paths, daemon_config, _telemetry(given), metrics_port).run()
 
-    with contextlib.suppress(ImportError):
-        import uvloop
-
-        uvloop.run(serve())
-        return
-    asyncio.run(serve())
+    execute(serve)
 
 
 def _telemetry(given: "list[CardInfo]") -> "Telemetry":

@@ -1,6 +1,5 @@
 """`baton scheduler`: the live scheduler in the foreground."""
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +7,7 @@ from typing import Annotated
 import typer
 
 from baton.cli.output import command_app
+from baton.cli.programs.options import LogJson, Verbose, access, election, lease_name
 from baton.errors import UsageError
 
 app = command_app()
@@ -61,20 +61,20 @@ def scheduler(
     ] = None,
     memory_overcommit: Annotated[float, typer.Option(help="How many times its memory a card is promised.")] = 1.0,
     share_overcommit: Annotated[float, typer.Option(help="How many times its cores a card is promised.")] = 1.0,
-    log_json: Annotated[bool, typer.Option("--log-json", help="Write the log as JSON lines.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log debugging details.")] = False,
+    log_json: LogJson = False,
+    verbose: Verbose = False,
 ) -> None:
     """Run the scheduler, which decides where and when pods go.
 
     It serves until SIGTERM. It may be stopped, killed and started again at any time, and run as several replicas:
     everything it knows is in the API server.
     """
-    from baton.kube import kubeconfig as access
     from baton.kube.client import Client
-    from baton.kube.credentials import in_cluster
-    from baton.lock.daemon import logs
+    from baton.observe import logs
+    from baton.observe.program import execute
+    from baton.observe.serving import Address
     from baton.scheduler.metrics import Metrics
-    from baton.scheduler.program import ElectionTerms, Program, install_fast_loop
+    from baton.scheduler.program import SchedulerProgram, new_identity
     from baton.scheduler.reload import ConfigMapName, LiveConfiguration
     from baton.scheduler.settings import Settings
 
@@ -107,51 +107,37 @@ def scheduler(
     if leader_elect and lease_duration < 3:  # before the rest: the limit of a cycle follows from it
         raise UsageError(f"--lease-duration is {lease_duration:g}, expected at least 3 seconds")
     settings.check()
-    terms = None
-    if leader_elect:
-        if settings.cycle_limit_s >= lease_duration * 2 / 3:
-            raise UsageError(
-                f"--cycle-limit is {settings.cycle_limit_s:g}, expected less than two thirds of --lease-duration,"
-                f" {lease_duration:g}:"
-                " a leader that does not renew in that time stops leading"
-            )
-        namespace, slash, name = lease.partition("/")
-        if not (slash and namespace and name):
-            raise UsageError(f"--lease is {lease!r}, expected namespace/name")
-        terms = ElectionTerms(
-            lease=name,
-            namespace=namespace,
-            duration_s=lease_duration,
-            renew_deadline_s=lease_duration * 2 / 3,
-            retry_s=lease_duration / 7.5,
+    if leader_elect and settings.cycle_limit_s >= lease_duration * 2 / 3:
+        raise UsageError(
+            f"--cycle-limit is {settings.cycle_limit_s:g}, expected less than two thirds of --lease-duration,"
+            f" {lease_duration:g}: a leader that does not renew in that time stops leading"
         )
+    lease_at = lease_name(lease)
     metrics = Metrics()
     configuration = LiveConfiguration(metrics, preset=preset, file=config)
-    where = access.load([kubeconfig]) if kubeconfig is not None else in_cluster() or access.load()
-    client = Client(
-        where,
-        qps=qps,
-        burst=burst,
-        timeout_s=request_limit,
-        connections=parallel_binds + 80,
-        user_agent="baton-scheduler",
-    )
-    program = Program(
-        client,
-        settings,
-        configuration,
-        metrics,
-        config_map=ConfigMapName(config_map) if config_map is not None else None,
-        election=terms,
-    )
-    install_fast_loop()
-    asyncio.run(program.run(_address(listen)))
+    where = access(kubeconfig)
+    address = Address(listen, "--listen") if listen else None
 
+    async def serve() -> None:
+        client = Client(
+            where,
+            qps=qps,
+            burst=burst,
+            timeout_s=request_limit,
+            connections=parallel_binds + 80,
+            user_agent="baton-scheduler",
+        )
+        identity = new_identity()
+        async with client:
+            await SchedulerProgram(
+                client,
+                settings,
+                configuration,
+                metrics,
+                listen=address,
+                config_map=ConfigMapName(config_map) if config_map is not None else None,
+                lease=election(client, lease_at, identity, lease_duration) if leader_elect else None,
+                identity=identity,
+            ).run()
 
-def _address(text: str) -> tuple[str, int] | None:
-    if not text:
-        return None
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise UsageError(f"--listen is {text!r}, expected HOST:PORT such as 127.0.0.1:11251, or empty")
-    return host.strip("[]") or "0.0.0.0", int(port)
+    execute(serve)

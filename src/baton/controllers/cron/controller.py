@@ -14,7 +14,7 @@ from baton.kube.store import Delta, Key, Store
 from baton.model.meta import OwnerReference
 from baton.model.volcano import BATCH, CRON_JOB_KIND, CRON_JOBS, JOBS, CronJob, CronJobStatus, Job
 
-_LOG = structlog.get_logger("baton.jobs")
+_LOG = structlog.get_logger("baton.controllers")
 
 
 class CronJobController:

@@ -20,7 +20,7 @@ from baton.model.meta import OwnerReference
 from baton.model.names import JOB_NAME, TASK_SPEC, FlowPhase
 from baton.model.volcano import FLOW, JOB_FLOW_KIND, JOB_FLOWS, JOB_TEMPLATES, JOBS, Job, JobFlow, JobTemplate
 
-_LOG = structlog.get_logger("baton.jobs")
+_LOG = structlog.get_logger("baton.controllers")
 
 
 class JobFlowController:
@@ -33,11 +33,10 @@ class JobFlowController:
         self._recorder = surroundings.recorder
         # Volcano's names, which have no suffix for counters.
         self._ended: Mapping[str, Gauge] = {
-            phase: Gauge(
+            phase: surroundings.metrics.gauge(
                 f"volcano_jobflow_{phase.lower()}_phase_count",
                 f"JobFlows that became {phase} while this replica led.",
-                ("jobflow_namespace",),
-                registry=surroundings.registry,
+                "jobflow_namespace",
             )
             for phase in (FlowPhase.SUCCEED, FlowPhase.FAILED)
         }

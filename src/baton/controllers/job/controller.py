@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 import structlog
-from prometheus_client import Counter, Histogram
 
 from baton.controllers.controller import Surroundings, Wake
 from baton.controllers.expectations import Echoes
@@ -51,7 +50,7 @@ from baton.model.volcano import (
     PodGroupCondition,
 )
 
-_LOG = structlog.get_logger("baton.jobs")
+_LOG = structlog.get_logger("baton.controllers")
 
 COALESCE_S = 0.2
 """How long a count may be old before it is written."""
@@ -83,20 +82,17 @@ class JobController:
         self._called: set[Key] = set()
         """Those of them whose turn has come and that are about to be looked at."""
         self._writing = 0
-        self._entered = Counter(
-            "baton_job_phases", "Jobs that entered a phase.", ("phase",), registry=surroundings.registry
-        )
-        self._made = Counter(
+        metrics = surroundings.metrics
+        self._entered = metrics.counter("baton_job_phases", "Jobs that entered a phase.", "phase")
+        self._made = metrics.counter(
             "baton_job_groups_made",
-            "PodGroups of jobs, by who lets them in: the credit of their queue, or the scheduler that is to be asked.",
-            ("admitted_by",),
-            registry=surroundings.registry,
+            "PodGroups of jobs, admitted by the credit of their queue or left to the scheduler.",
+            "admitted_by",
         )
-        self._latency = Histogram(
+        self._latency = metrics.histogram(
             "volcano_controller_job_to_pod_creation_latency_milliseconds",
-            "From the creation of a job to that of its first pods.",
+            "From the creation of a job to the creation of its first pods.",
             buckets=_MILLISECONDS,
-            registry=surroundings.registry,
         )
 
     def watch(self, scope: Scope, wake: Wake) -> None:

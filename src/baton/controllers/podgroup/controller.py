@@ -21,7 +21,7 @@ from baton.model.names import BARE_GROUP_PREFIX, GROUP_NAME
 from baton.model.volcano import POD_GROUPS, PodGroup
 from baton.model.workloads import WORKLOADS, Workload
 
-_LOG = structlog.get_logger("baton.jobs")
+_LOG = structlog.get_logger("baton.controllers")
 
 _AT_ONCE = 32
 """Pods of one group that are told its name at the same time."""

@@ -15,16 +15,16 @@ import structlog
 from baton.controllers.controller import Surroundings, Wake
 from baton.controllers.object_events import record
 from baton.controllers.queue.states import Verdict, judge
-from baton.controllers.queue.tally import PHASES, GroupTally
+from baton.controllers.queue.tally import FAMILIES, GroupTally
 from baton.kube.errors import ConflictError, NotFoundError
 from baton.kube.informers import Scope
 from baton.kube.store import Delta, Key, Store, key_of, version_of
 from baton.mapping.cluster import group_queue
 from baton.model.meta import ObjectReference
-from baton.model.names import CLOSED_BY_PARENT, DEFAULT_QUEUE, ROOT_QUEUE
+from baton.model.names import CLOSED_BY_PARENT, DEFAULT_QUEUE, ROOT_QUEUE, PodGroupPhase
 from baton.model.volcano import COMMANDS, POD_GROUPS, QUEUE_KIND, QUEUES, SCHEDULING, Command, PodGroup, Queue
 
-_LOG = structlog.get_logger("baton.jobs")
+_LOG = structlog.get_logger("baton.controllers")
 
 _COUNTS_EVERY_S = 1.0
 """Counts in the status are written at most this often for one queue: each write goes to everybody who watches queues,
@@ -46,7 +46,7 @@ class QueueController:
         self._client = surroundings.client
         self._recorder = surroundings.recorder
         self._tally = GroupTally()
-        surroundings.registry.register(self._tally)
+        surroundings.metrics.read(FAMILIES, self._tally.rows)
         self._queues: Store[Queue]
         self._commands: Store[Command]
         self._done: set[str] = set()
@@ -150,7 +150,9 @@ class QueueController:
         name = queue.metadata.name
         counts = self._tally.counts(name)
         change: dict[str, Any] = {
-            phase.lower(): counts[phase] for phase in PHASES if counts[phase] != getattr(queue.status, phase.lower())
+            phase.lower(): counts[phase]
+            for phase in PodGroupPhase
+            if counts[phase] != getattr(queue.status, phase.lower())
         }
         now = asyncio.get_running_loop().time()
         left_s = self._counted_at.get(name, -_COUNTS_EVERY_S) + _COUNTS_EVERY_S - now

@@ -7,15 +7,22 @@ cost the square of that.
 from collections import Counter
 from collections.abc import Iterator
 
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
-
 from baton.kube.store import Delta
 from baton.mapping.cluster import group_queue
 from baton.model.names import PodGroupPhase
 from baton.model.volcano import PodGroup
+from baton.observe.metrics import Family, Row
 
-PHASES = tuple(PodGroupPhase)
+_FAMILY_OF = {
+    phase: Family(
+        "gauge",
+        f"volcano_queue_pod_group_{phase.lower()}_count",
+        f"PodGroups of a queue that are {phase}.",
+        ("queue_name",),
+    )
+    for phase in PodGroupPhase
+}
+FAMILIES = tuple(_FAMILY_OF.values())
 
 
 def phase_of(group: PodGroup) -> PodGroupPhase:
@@ -26,7 +33,7 @@ def phase_of(group: PodGroup) -> PodGroupPhase:
         return PodGroupPhase.UNKNOWN
 
 
-class GroupTally(Collector):
+class GroupTally:
     """The counts, and Volcano's metrics of them. A queue without groups has none: series end with their queue."""
 
     def __init__(self) -> None:
@@ -50,16 +57,7 @@ class GroupTally(Collector):
         """All of them, finished ones included: a queue is closed for good when its last PodGroup is gone."""
         return sum(self.counts(queue).values())
 
-    def collect(self) -> Iterator[Metric]:
-        """Called from a thread: it works on a copy."""
-        snapshot = list(self._counts.items())
-        for phase in PHASES:
-            word = phase.lower()
-            family = GaugeMetricFamily(
-                f"volcano_queue_pod_group_{word}_count",
-                f"PodGroups of a queue that are {phase}.",
-                labels=("queue_name",),
-            )
-            for queue, counts in snapshot:
-                family.add_metric([queue], counts[phase])
-            yield family
+    def rows(self) -> Iterator[Row]:
+        for queue, counts in self._counts.items():
+            for phase, family in _FAMILY_OF.items():
+                yield Row(family, (queue,), counts[phase])

@@ -41,11 +41,11 @@ from baton.lock.placement import Placements
 from baton.lock.status import Status, collect
 from baton.lock.telemetry import NoTelemetry, Telemetry
 from baton.model.ids import CardId
+from baton.observe.program import Program
 
 if TYPE_CHECKING:
-    from aiohttp.web import AppRunner
-
     from baton.lock.daemon.metrics import LockMetrics
+    from baton.observe.serving import Server
 
 log = structlog.get_logger()
 
@@ -78,7 +78,7 @@ class LockDaemon:
         self.events_handled = 0
         self.metrics_port = metrics_port
         self.metrics: LockMetrics | None = None
-        self._runner: AppRunner | None = None
+        self._server: Server | None = None
         self._started_s = 0.0
         self._holders = Holders(paths.journal, config.settings.holder_grace_s, self.submit)
         self._accounts = Accounts(paths.accounts, self.core)
@@ -92,7 +92,6 @@ class LockDaemon:
         self._armed_s = 0.0
         self._lock_fd = -1
         self._tasks: list[asyncio.Task[None]] = []
-        self.stopping = asyncio.Event()
         self._contention = asyncio.Event()
 
     async def start(self) -> None:
@@ -113,10 +112,7 @@ class LockDaemon:
         self.rules = self.by_hand.before(self.config.rules)
         self._holders.recall(list(self.core.cards), earlier=earlier, now_s=self.now_s())
         if self.metrics_port is not None:
-            from baton.lock.daemon.metrics import LockMetrics, serve
-
-            self.metrics = LockMetrics(self.status, self.counts)
-            self._runner = await serve(self.metrics, port=self.metrics_port)
+            await self._serve_metrics(self.metrics_port)
         # The socket for workloads comes last: who can register can already be controlled and watched, and who waits
         # for a daemon to start need not wait for several things.
         try:
@@ -136,14 +132,26 @@ class LockDaemon:
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stopping.set)
+        await Program().run(self._work)
+
+    async def _work(self) -> None:
         await self.start()
         try:
-            await self.stopping.wait()
+            await asyncio.Event().wait()
         finally:
             await self.stop()
+
+    async def _serve_metrics(self, port: int) -> None:
+        from baton.lock.daemon.metrics import LockMetrics
+        from baton.observe.serving import Address, Readiness, Server, health_routes
+
+        def readiness() -> Readiness:
+            return Readiness.waiting_for("" if self._listeners else "not listening for workloads yet")
+
+        self.metrics = LockMetrics(self.status, self.counts)
+        address = Address(f"127.0.0.1:{port}", "--metrics-port")
+        self._server = Server([address], health_routes(self.metrics.registry, readiness))
+        await self._server.start()
 
     async def stop(self) -> None:
         """Leave without disturbing anyone: workloads go on and find the next daemon.
@@ -157,15 +165,14 @@ class LockDaemon:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for listener in (*self._listeners, *self._card_listeners.values()):
             listener.close(unlink=True)
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._server is not None:
+            await self._server.stop()
         self.save()
         if self._timer is not None:
             self._timer.cancel()
         self._holders.close()
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
-        log.info("stopped")
 
     def now_s(self) -> float:
         """The clock of every decision: monotonic, and finer than the loop's own."""

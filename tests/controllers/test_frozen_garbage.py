@@ -19,7 +19,7 @@ class Unlistable:
 
 async def test_the_collector_works_while_a_kind_is_waited_for() -> None:
     posts: Any = [Unlistable()]
-    waiting = asyncio.create_task(program._settle(posts))
+    waiting = asyncio.create_task(program._freeze_garbage(posts))
     await asyncio.sleep(0)
     assert gc.isenabled()
     waiting.cancel()
