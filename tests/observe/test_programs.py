@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 PATIENCE_S = 60.0
 KUBECONFIG = """
 apiVersion: v1
