@@ -110,9 +110,9 @@ class Program:
             result, _ = await asyncio.gather(working, stopping, return_exceptions=True)
             if self._server is not None:
                 await self._server.stop()
-            _LOG.info("stopped")
         if isinstance(result, Exception):
             raise result
+        _LOG.info("stopped")
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()
