@@ -8,6 +8,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from prometheus_client import generate_latest
+from prometheus_client.registry import Collector
 
 from baton.errors import UnavailableError, UsageError
 from baton.observe import metrics as metrics_module
@@ -35,7 +36,7 @@ async def test_a_page_that_takes_long_to_write_does_not_delay_the_probes(monkeyp
     """Written on the event loop, it would wait here for the answer that it delays."""
     answered = threading.Event()
 
-    def slow(collector: metrics_module.Collector) -> bytes:
+    def slow(collector: Collector) -> bytes:
         assert answered.wait(60)
         return generate_latest(collector)
 
