@@ -254,11 +254,11 @@ def test_what_is_wrong_with_hyper_nodes_is_told_and_stops_nothing() -> None:
     assert set(cluster.run().placed.values()) == {"n0"}
     problems = cluster.engine.state.forest.problems
     assert "lost does not exist" in problems["a"]
-    assert "hyper node a has tier 2, which is not below 2" in problems["b"]
+    assert "hyper node a is ignored because its tier 2 is not below 2" in problems["b"]
     assert problems["c"] == "node gone does not exist"
-    assert problems["d"] == "nodes of it are also in c, which has the same tier 1"
+    assert problems["d"] == "it shares nodes with c, which has the same tier 1"
     assert "not a regular expression" in problems["e"]
-    assert "which is not below 3" in problems["self"]
+    assert "is not below 3" in problems["self"]
 
 
 def test_a_hyper_node_that_goes_takes_its_nodes_out_of_those_above() -> None:

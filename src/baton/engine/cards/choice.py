@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 COMBINATIONS_TRIED = 64
 
 Charge = tuple[int, int, int, int, int]
-"""(card position on the node, memory MiB, share milli, slots, 1 if nobody else may join)."""
+"""(card position on the node, memory MiB, share milli, slots, 1 if the card is taken exclusively)."""
 
 
 class Grant(NamedTuple):
-    """One card for one container, by position; `CardGrant` is the same with the card's id."""
+    """One card for one container, by position; `CardGrant` has the card's id instead."""
 
     container: str
     position: int
@@ -40,7 +40,7 @@ NOTHING = Assignment((), ())
 
 
 class RowCards:
-    """The cards of one row while one pod is being fitted in; plain lists, because a node has few cards."""
+    """The cards of one row while a pod is fitted in; plain lists, because a node has few cards."""
 
     def __init__(
         self,
@@ -66,11 +66,11 @@ class RowCards:
         self.scores = scores
 
     def assign_repeatedly(self, plan: CardPlan, steps: int) -> list[Assignment]:
-        """One assignment after the other, each taken before the next, until there is no room or `steps` are found."""
+        """Up to `steps` assignments, each taken before the next is chosen; fewer when the room runs out."""
         demand = plan.demands[0]
         near = (self.numa is not None or self._bandwidths is not None) and demand.cards > 1
         if len(plan.demands) == 1 and demand.init is None and demand.exclusive and not near:
-            # Empty cards stay as they are until taken, so their order holds for all steps.
+            # Empty cards do not change until they are taken, so one order is valid for all steps.
             ordered = self._candidates(demand, {}, ())
             number = min(steps, len(ordered) // demand.cards)
             return [
@@ -130,7 +130,7 @@ class RowCards:
     def _search(
         self, demands: Sequence[Demand], own: Mapping[int, Sequence[int]], preferred: tuple[int, ...]
     ) -> list[tuple[Demand, Charge]] | None:
-        """Cards for all demands at once: hardest demand first, other combinations when a later one finds no room."""
+        """Cards for all demands at once: hardest first, with other combinations if a later demand finds no room."""
         if not demands:
             return []
         ordered = sorted(demands, key=lambda demand: demand.ease)
@@ -158,7 +158,7 @@ class RowCards:
         return list(self._near_each_other(demand, ordered) or ordered)[: demand.cards]
 
     def _near_each_other(self, demand: Demand, ordered: Sequence[int]) -> Sequence[int] | None:
-        """Cards of one NUMA node where one has enough of them, and of these the ones with the fastest links."""
+        """Cards of one NUMA node, if one has enough of them, and among these the cards with the fastest links."""
         if demand.cards < 2:
             return None
         pool = self._on_one_numa_node(demand, ordered)
@@ -167,7 +167,7 @@ class RowCards:
         return pool
 
     def _on_one_numa_node(self, demand: Demand, ordered: Sequence[int]) -> list[int] | None:
-        """The cards of the NUMA node that has enough of them with the fewest to spare."""
+        """The cards of the NUMA node that has enough of them and the fewest to spare."""
         if self.numa is None:
             return None
         by_numa: dict[int, list[int]] = {}
@@ -178,7 +178,7 @@ class RowCards:
 
     @staticmethod
     def _best_linked(number: int, pool: Sequence[int], bandwidths: Sequence[Sequence[int]]) -> list[int]:
-        """From each card on, the next best connected one is added; of these sets the best, the first among equals."""
+        """Grow a set from each card by adding the best connected one, and return the best set; ties go to the first."""
 
         def grown(first: int) -> tuple[int, list[int]]:
             chosen, total = [first], 0
@@ -192,7 +192,7 @@ class RowCards:
         return max((grown(first) for first in pool), key=lambda entry: entry[0])[1]
 
     def _candidates(self, demand: Demand, own: Mapping[int, Sequence[int]], preferred: tuple[int, ...]) -> list[int]:
-        """Cards with room, best first. `own` is what other containers of the pod take in the same phase."""
+        """Cards with room, best first. `own` is the amount that other containers of the pod take in the same phase."""
         return self._ordered(self._fitting(demand, own), preferred)
 
     def _fitting(self, demand: Demand, own: Mapping[int, Sequence[int]]) -> list[int]:

@@ -1,4 +1,4 @@
-"""What a pod spec asks for, worked out once per distinct spec.
+"""The requests of a pod spec, computed once per distinct spec.
 
 Kubernetes' rules for several containers: an init container runs alone with the sidecars declared before it; then all
 other containers run together. The effective request is the largest of these phases, plus the pod's overhead.
@@ -31,12 +31,12 @@ from baton.engine.state.resources import (
 )
 
 _MOST = 2**50
-"""What a pod's request counts for at most, of anything: more than a node has, thousands of times over less than what
-64 bits hold."""
+"""Upper limit for each amount of a pod's request: more than any node has, and thousands of times less than the largest
+64-bit integer."""
 
 
 class Demand(NamedTuple):
-    """One container's request for cards, with its place in the pod. `init` is None for what keeps running."""
+    """One container's request for cards, with its place in the pod. `init` is None for containers that keep running."""
 
     container: str
     place: int
@@ -110,9 +110,9 @@ class Needs:
         charged = resources.vector(charge.items(), _MOST)
         self.request: Vector = resources.vector(amounts.items(), _MOST)
         self.charge: Vector = charged
-        """What a queue is charged: the request and what it takes of the cards, by the names quotas use."""
+        """The amounts a queue is charged: the request plus the card amounts, under the names that quotas use."""
         self.places: list[int] = [resources.position(name) for name in sorted(amounts)]
-        """Positions in the order of names: sums over them must not depend on which name was seen first."""
+        """Positions sorted by name, so that sums over them do not depend on which name was seen first."""
         self.charge_places: npt.NDArray[np.intp] = np.flatnonzero(charged)
         self.ruled = spec.card_rules != CardRules()
         self.worldly = bool(
@@ -123,7 +123,7 @@ class Needs:
             or spec.spread
             or spec.sole_claims
         )
-        """Where it may go depends on pods on other nodes."""
+        """Whether the choice of node depends on pods on other nodes."""
         self.best_effort = not self.cards.demands and self.places == [PODS]
         self.gpu_milli = int(sum(_milli(demand) * demand.cards for demand in self.cards.demands if demand.init is None))
 
@@ -189,14 +189,14 @@ def _demand(container: Container, place: int, request: CardRequest, init: int | 
 
 
 def _milli(demand: Demand) -> int:
-    """How much computing power one card of the demand stands for in fairness and fragmentation."""
+    """The computing power that one card of the demand counts for in fairness and fragmentation."""
     if demand.exclusive:
         return WHOLE_CARD_MILLI
     return demand.share_milli or demand.memory_percent * 10
 
 
 def _card_amounts(plan: CardPlan, *, counted_by_name: bool) -> list[tuple[str, int]]:
-    """What a queue is charged for cards. Where kubelet already counts them under a resource name, that name is it."""
+    """The amounts a queue is charged for cards, under the resource name that kubelet counts them by if there is one."""
     totals: dict[str, int] = {}
 
     def add(name: str, amount: int) -> None:

@@ -1,16 +1,16 @@
-"""How much of a node's free GPU capacity the expected workload cannot use, and what a placement does to it.
+"""How much of a node's free GPU capacity the expected workload cannot use, and how a placement changes that amount.
 
 Fragmentation is measured against a *target workload*: a set of request shapes with their popularity. A free part of a
 card is a fragment for a shape when that shape could not run on it: the node lacks cards with enough room, or CPU, or
-the right model; or the card's own rest is smaller than the shape's share. A node's fragmentation is the expectation
-over the workload, a cluster's the sum over its nodes. Gradient descent on this number (FGD, Weng et al., USENIX ATC'23)
-places a task where the number grows least.
+the right model; or the free part of the card is smaller than the shape's share. A node's fragmentation is the
+expectation over the workload, a cluster's the sum over its nodes. Fragmentation gradient descent (FGD, Weng et al.,
+USENIX ATC'23) places a task where this number grows least.
 
 Everything here is batched over nodes and exact: popularity stays an integer count, so all amounts are integers (held
 in float64 below 2**53, which lets the sums run as matrix products). Exactness is not cosmetic: a placement that changes
 nothing must score exactly the middle, or rounding decides the winner. The score is a coarse integer for the same
 reason. Equal scores are meant to be common, and a tie goes to the first node in a fixed order, which keeps tasks
-together; a finer score or a random tie loses most of the method's advantage.
+together; a finer score or a random tie-break loses most of the method's advantage.
 
 Amounts are in milli-cards (1000 = one whole card). Rows of `card_free` are padded with zeros to one width.
 """
@@ -34,7 +34,7 @@ MAX_SCORE = 100
 
 
 class Shape(NamedTuple):
-    """What a task asks for: CPU, and `cards` cards with `milli` free on each, of one of `models` (none named: any)."""
+    """A task's request: CPU, and `cards` cards of one of `models` (empty: any) with `milli` free on each."""
 
     cpu_milli: int
     milli: int
@@ -48,7 +48,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class TargetWorkload:
-    """Shapes and their counts as arrays. `weight` is the sum of all counts: divide an amount by it for milli-cards."""
+    """Shapes and their counts as arrays. `weight` is the sum of all counts; amounts divided by it are milli-cards."""
 
     shapes: tuple[Shape, ...]
     counts: Amounts
@@ -70,7 +70,7 @@ class TargetWorkload:
     ) -> "TargetWorkload":
         """The workload of these shapes, for nodes whose models are numbered in the order of `models`.
 
-        `accepts` says whether a shape that names models takes a given one.
+        `accepts` tells whether a shape that names models accepts a given model.
         """
         number = {model: index for index, model in enumerate(dict.fromkeys(models))}
         # A shape without cards sees every free card as a fragment, so it needs no arithmetic beyond its weight.
@@ -98,7 +98,7 @@ class TargetWorkload:
 
 
 def typical(shapes: Iterable[Shape] | Mapping[Shape, int], share: float = TYPICAL_SHARE) -> list[tuple[Shape, int]]:
-    """The most common shapes that together make up `share` of all tasks, with their counts, most common first."""
+    """The most common shapes, most common first, that together cover `share` of all tasks; with their counts."""
     counts = Counter(shapes)
     ranked = sorted(counts.items(), key=lambda item: (item[1], *item[0]), reverse=True)
     needed = share * sum(counts.values())
@@ -133,7 +133,7 @@ def descent_score(reduction: Weighted, weight: int) -> npt.NDArray[np.int64]:
 
 
 class Descent(NamedTuple):
-    """For each node the best score of a placement and the card it needs (-1: whole idle cards in order, or no card)."""
+    """For each node the best score and the card it is for (-1: whole idle cards in order, or no card)."""
 
     score: npt.NDArray[np.int64]
     card: npt.NDArray[np.int64]
@@ -144,8 +144,8 @@ def descent(
 ) -> Descent:
     """Score placing `shape` on each of these nodes, all of which must have room for it.
 
-    `before` is what `fragments` gives for the nodes as they are. A share of one card is tried on every card with room
-    (cards that are equally free are tried once: the first stands for all); several cards go to the first with room.
+    `before` is the result of `fragments` for the nodes as they are. A share of one card is tried on every card with
+    room (once per group of equally free cards, on the first of them); several cards go to the first with room.
     """
     nodes = len(card_free)
     if not shape.total_milli:
@@ -166,7 +166,7 @@ def descent(
 def share_scores(
     workload: TargetWorkload, shape: Shape, cpu_free: Amounts, card_free: Amounts, model: Amounts, before: Weighted
 ) -> npt.NDArray[np.int64]:
-    """For a share of one card: the score of each card of each node, -1 where it has no room."""
+    """For a share of one card: the score of each card of each node, -1 where there is no room."""
     nodes, width = card_free.shape
     first_equal = (card_free[:, :, None] == card_free[:, None, :]).argmax(axis=2)
     room = card_free >= shape.milli

@@ -1,6 +1,6 @@
-"""Fragmentation for the engine's own nodes and tasks: which arrays the measure in `fragmentation` is asked about.
+"""Applies the measure in `fragmentation` to the engine's nodes and tasks.
 
-Models follow the rule of a pod's card rules: any part of the name, in any case, by the model of the node's first card.
+Models match as in a pod's card rules: any part of the name, in any case. The model of the node's first card counts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ from baton.engine.state.resources import CPU
 
 
 class Workload:
-    """Typical shapes, and their arrays for the models that the cluster has by now."""
+    """Typical shapes, and their arrays for the models that the cluster has."""
 
     def __init__(self, counted: Iterable[tuple[Shape, int]], *, covered: float = TYPICAL_SHARE) -> None:
         self.counted = typical(dict(counted), covered)
@@ -35,7 +35,7 @@ class Workload:
 
     @classmethod
     def of(cls, needs: Iterable[tuple[Needs, int]], *, covered: float = TYPICAL_SHARE) -> "Workload":
-        """From the pods that a cluster has."""
+        """The workload of these pods."""
         counted: dict[Shape, int] = {}
         for item, count in needs:
             shape = shape_of(item)
@@ -43,7 +43,7 @@ class Workload:
         return cls(counted.items(), covered=covered)
 
     def target(self, models: Sequence[str]) -> TargetWorkload:
-        """The arrays, made anew when a model has come."""
+        """The arrays, rebuilt when the list of models has changed."""
         known = tuple(models)
         if known != self._known:
             self._target = TargetWorkload.of(self.counted, known, accepts=_accepts)
@@ -59,7 +59,7 @@ def shape_of(needs: Needs) -> Shape:
 
 
 def card_and_node_scores(workload: Workload, needs: Needs, nodes: NodeView) -> tuple[Floats, Floats | None]:
-    """Per row the best score, and for a pod on one shared card the score of each card (-1 where it has no room)."""
+    """The best score of each row and, for a pod on one shared card, the score of each card (-1 without room)."""
     shape = shape_of(needs)
     target = workload.target(nodes.ledger.models)
     free = _free_shares(nodes)

@@ -1,11 +1,11 @@
-"""The card ledger: who holds how much of which card, as a transaction log over arrays.
+"""The card ledger: which pod holds how much of which card, as a transaction log over arrays.
 
-Every change is a move of one holder from one holding to another (`None` is "holds nothing"). A move is logged with
-both ends, so a checkpoint is a position in the log and a rollback plays it backwards: a discarded gang leaves no trace,
+Every change is a move of one holder from one holding to another (`None` is "holds nothing"). The log keeps both ends of
+a move, so a checkpoint is a position in the log and a rollback plays it backwards: a discarded gang leaves no trace,
 whatever mixture of charges, promises, evictions and releases it was made of.
 
 A holding has a stage: HELD counts now and later, LEAVING (being evicted) only now, PROMISED (pipelined) only later.
-Usage is kept for both planes, see `columns`. Which cards a pod gets is worked out in `card_choice`.
+Usage is kept for both planes, see `columns`. `choice` decides which cards a pod gets.
 """
 
 from collections.abc import Iterable, Sequence
@@ -79,7 +79,7 @@ class CardLedger(Columns):
         self.load: npt.NDArray[np.float32] = np.zeros((4, 1, 0), dtype=np.float32)
         self.any_fixed = False
         self.links: dict[int, dict[CardId, int]] = {}
-        """Of cards that have any, by the card's number: bandwidth class to other cards."""
+        """By the number of a card that has links: bandwidth class to other cards."""
         self.models: list[str] = [""]
         self._model_of: dict[str, int] = {"": 0}
         self.modes: list[str] = [""]
@@ -89,11 +89,11 @@ class CardLedger(Columns):
         self.holders: dict[PodKey, Holding] = {}
         self._log: list[Move] = []
         self._by_card = self.usage.transpose(3, 2, 0, 1)
-        """The same numbers, card first: a view of [planes, quantities] by two plain indices."""
+        """A view of `usage` with the card first: two plain indices give [planes, quantities]."""
         self._deltas: dict[tuple[int, int, int, int], npt.NDArray[np.int32]] = {}
 
     def set_cards(self, row: int, cards: tuple[Card, ...]) -> None:
-        """Write what the cards are. The row must be held by nobody: the caller lifts holders and puts them back."""
+        """Write the cards' properties. The row must have no holders: the caller removes them and puts them back."""
         if len(cards) > self.cards_per_node:
             self._add_positions(len(cards))
         self.usage[..., row] = 0
@@ -129,7 +129,7 @@ class CardLedger(Columns):
             )
 
     def totals(self, row: int) -> list[tuple[str, int]]:
-        """What the row's healthy cards add to the cluster, by the resource names that queues are given in."""
+        """What the row's healthy cards add to the cluster, by the resource names that queues use."""
         healthy = self.kinds[:, row] != 0
         if not healthy.any():
             return []
@@ -146,13 +146,13 @@ class CardLedger(Columns):
         return len(self._log)
 
     def rollback(self, checkpoint: int) -> None:
-        """Undo every move since the checkpoint, the latest first."""
+        """Undo every move since the checkpoint, latest first."""
         while len(self._log) > checkpoint:
             key, before, after = self._log.pop()
             self._replace(key, after, before)
 
     def commit(self) -> None:
-        """Forget the log: what has been done stays."""
+        """Clear the log; the moves in it can no longer be undone."""
         self._log.clear()
 
     def charge(self, key: PodKey, row: int, assignment: Assignment) -> None:
@@ -209,7 +209,7 @@ class CardLedger(Columns):
     def fits(
         self, demand: Demand, usage: Array, capacity: Array, physical_mib: Array, kinds: Array, fixed: Array | None
     ) -> npt.NDArray[np.bool_]:
-        """Which cards (any shape) have room for one unit of the demand."""
+        """Which cards (arrays of any shape) have room for one unit of the demand."""
         served: npt.NDArray[np.bool_] = (kinds & demand.kind_bit) != 0
         need = demand.memory_need(physical_mib)
         if demand.exclusive:
@@ -240,7 +240,7 @@ class CardLedger(Columns):
         allowed: Sequence[bool] | None = None,
         scores: Sequence[float] | None = None,
     ) -> Assignment | None:
-        """Concrete cards of the row for every container of the plan, or None when there is no way."""
+        """Concrete cards of the row for every container of the plan, or None when they do not fit."""
         if not plan.demands:
             return NOTHING
         cards = RowCards(self, row, plane, order, allowed, scores)
@@ -249,9 +249,9 @@ class CardLedger(Columns):
     def foresee(
         self, row: int, plan: CardPlan, steps: int, *, order: str = "", allowed: Sequence[bool] | None = None
     ) -> tuple[list[Assignment], Array]:
-        """What `pick` would answer `steps` times in a row if each answer were charged, and the usage after each.
+        """What `pick` would return `steps` times in a row if each result were charged, and the usage after each.
 
-        The usage is [quantities, cards, states]; state 0 is the present one. Nothing is changed.
+        The usage is [quantities, cards, states]; state 0 is the present one. The ledger itself does not change.
         """
         present = self.usage[FUTURE, :, :, row]
         if not plan.demands or not steps:
@@ -267,7 +267,7 @@ class CardLedger(Columns):
         return found, present[:, :, np.newaxis] + change.cumsum(axis=2, dtype=np.int32)
 
     def content(self, row: int) -> bytes:
-        """Equal for rows on which `foresee` answers alike, where no card is excluded by a rule."""
+        """Equal for rows on which `foresee` returns the same, as long as no rule excludes a card."""
         parts: list[Array] = [
             self.usage[FUTURE, :, :, row],
             self.capacity[:, :, row],
@@ -283,7 +283,7 @@ class CardLedger(Columns):
         return b"".join(part.tobytes() for part in parts)
 
     def bandwidths(self, row: int) -> list[list[int]]:
-        """The class of the link between each two cards of the row, the better of what the two say; 0 for none."""
+        """The link class of each pair of cards of the row: the better of what the two cards report; 0 for no link."""
         numbers: list[int] = self.number[:, row].tolist()
         known = [self.links.get(number, {}) for number in numbers]
         return [
@@ -292,7 +292,7 @@ class CardLedger(Columns):
         ]
 
     def assignment_of(self, row: int, grants: Iterable[CardGrant], plan: CardPlan) -> Assignment:
-        """Rebuild what a running pod holds from the grants it was bound with; cards that are gone are skipped."""
+        """Rebuild a running pod's holding from the grants it was bound with; cards that are gone are skipped."""
         position_of = {
             self.ids[number]: position for position, number in enumerate(self.number[:, row].tolist()) if number
         }
@@ -304,7 +304,7 @@ class CardLedger(Columns):
         return Assignment(self._charges_of(row, placed, plan), tuple(placed))
 
     def _charges_of(self, row: int, grants: Sequence[Grant], plan: CardPlan) -> tuple[Charge, ...]:
-        """Charges from grants, by the phases of the containers they belong to."""
+        """The charges for these grants, by the phases of their containers."""
         by_container: dict[str, list[Charge]] = {}
         for grant in grants:
             if grant.kind is CardKind.WHOLE or self.fixed[grant.position, row]:
@@ -332,7 +332,7 @@ class CardLedger(Columns):
 
     @staticmethod
     def card_grants(cards: tuple[Card, ...], assignment: Assignment) -> tuple[CardGrant, ...]:
-        """The grants by card id; `cards` are the node's."""
+        """The grants by card id; `cards` are the cards of the node."""
         return tuple(
             [
                 CardGrant(container, cards[position].id, kind, memory_mib, share_milli)

@@ -1,1 +1,1 @@
-"""The cluster as the engine keeps it between cycles: nodes, jobs, and every change as a journalled move."""
+"""The cluster state that the engine keeps between cycles: nodes, jobs, and every change as a journalled move."""

@@ -1,10 +1,10 @@
-"""Counts of placed pods by selector and topology domain: what pod affinity, anti-affinity and spread are answered from.
+"""Counts of placed pods by selector and topology domain, for pod affinity, anti-affinity and topology spread.
 
-One `TermCounts` per distinct `TermKey` (who is counted, and by which topology), with a number per value of that node
-label, so a question about all nodes is one array lookup. A card is a domain as well (`CARD_DOMAIN`), which gives
-affinity and anti-affinity down to the card. A node is one too (`NODE_DOMAIN`), by itself and not by any label, because
-topology spread counts only some of the nodes of a domain, and not the pods that are leaving. Pods of one namespace with
-the same values of the labels that any selector mentions match the same terms, so matching is remembered per such class.
+There is one `TermCounts` per distinct `TermKey` (which pods are counted, and by which topology), with a count per value
+of that node label, so a question about all nodes is one array lookup. A card is also a domain (`CARD_DOMAIN`), which
+extends affinity and anti-affinity to cards. So is a node (`NODE_DOMAIN`), independent of any label, because topology
+spread counts only some of the nodes of a domain and leaves out pods that are terminating. Pods of one namespace with
+the same values for all labels that selectors mention match the same terms, so the matches are kept per such class.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ ROLES = ("anti", "affinity", "prefer", "avoid")
 
 
 class Pick(NamedTuple):
-    """Pods by label, in some namespaces: those named, and those that the namespace selector selects."""
+    """Pods by label, in the named namespaces and in those that the namespace selector matches."""
 
     selector: LabelSelector
     namespaces: tuple[str, ...]
@@ -33,7 +33,7 @@ class Pick(NamedTuple):
 
 
 class TermKey(NamedTuple):
-    """Pods that all the picks select, counted by the values of a node label."""
+    """Pods that every pick selects, counted by the values of a node label."""
 
     picks: tuple[Pick, ...]
     topology_key: str
@@ -72,14 +72,14 @@ class PlacedPods:
         self.namespace_labels: dict[str, dict[str, str]] = {}
         self.selector_keys: set[str] = set()
         self.epoch = 0
-        """Grows when the set of label keys or terms does: label classes of pods are then stale."""
+        """Grows with the set of label keys and terms; label classes of an earlier epoch are stale."""
         self._matching: dict[TermKey, TermCounts] = {}
         self._owning: dict[tuple[TermKey, str], TermCounts] = {}
         self._matches_of: dict[LabelClass, list[tuple[TermKey, TermCounts]]] = {}
         self._owners_of: dict[tuple[LabelClass, str], list[tuple[TermKey, TermCounts]]] = {}
         self._cards_of: dict[PodKey, tuple[int, ...]] = {}
         self.counts_nodes = False
-        """Whether any term counts by `NODE_DOMAIN`, so that a pod's leaving matters before it is gone."""
+        """Whether any term counts by `NODE_DOMAIN`: a pod then stops counting when it starts to terminate."""
 
     def label_class(self, task: Task) -> LabelClass:
         if task.label_class is not None and task.label_epoch == self.epoch:
@@ -95,7 +95,7 @@ class PlacedPods:
         return (task.pod.namespace, tuple(sorted(item for item in task.pod.labels if item[0] in keys)))
 
     def watch_labels(self, keys: Iterable[str]) -> None:
-        """Selectors may mention these keys from now on."""
+        """Register label keys that selectors mention."""
         fresh = set(keys) - self.selector_keys
         if fresh:
             self.selector_keys |= fresh
@@ -109,16 +109,16 @@ class PlacedPods:
 
     @staticmethod
     def joint_keys(terms: Sequence[AffinityTerm], namespace: str) -> list[TermKey]:
-        """Required affinity: one key per term, each counting the pods that all of the terms select."""
+        """Required affinity: one key per term, each counting the pods that all terms select."""
         picks = tuple(_pick(term, namespace) for term in terms)
         return [TermKey(picks, term.topology_key) for term in terms]
 
     def by_domain(
         self, selector: LabelSelector, namespace: str, topology_key: str, counted: npt.NDArray[np.bool_]
     ) -> npt.NDArray[np.float64]:
-        """For topology spread: how many staying pods each value of the label has on the `counted` rows.
+        """For topology spread: the number of pods per value of the label on the `counted` rows, without leaving pods.
 
-        kube-scheduler counts nobody for an empty selector, which elsewhere selects everybody; so do we.
+        An empty selector counts no pods here, as in kube-scheduler, although it selects every pod elsewhere.
         """
         table = self.table
         if selector == LabelSelector():
@@ -130,7 +130,7 @@ class PlacedPods:
         return result
 
     def matching(self, key: TermKey) -> TermCounts:
-        """Counts of placed pods that the term selects; a term seen for the first time is counted over all pods."""
+        """Counts of placed pods that the term selects; a new term is first counted over all pods."""
         counts = self._matching.get(key)
         if counts is None:
             for pick in key.picks:
@@ -147,7 +147,7 @@ class PlacedPods:
         return counts
 
     def owning(self, role: str, label_class: LabelClass) -> list[tuple[TermKey, TermCounts]]:
-        """Terms that placed pods carry in a role of `ROLES` and that select pods of this class, with their domains."""
+        """Terms of placed pods in one role of `ROLES` that select pods of this class, with their counts."""
         known = self._owners_of.get((label_class, role))
         if known is None:
             known = [
@@ -184,7 +184,7 @@ class PlacedPods:
         self._cards_of.pop(task.key, None)
 
     def forget_namespaces(self) -> None:
-        """Namespace labels changed: everything that selects namespaces is counted anew."""
+        """Namespace labels changed: drop the counts that depend on a namespace selector, so that they are recounted."""
         stale = [key for key in self._matching if any(pick.namespace_selector is not None for pick in key.picks)]
         for key in stale:
             del self._matching[key]
@@ -193,12 +193,12 @@ class PlacedPods:
         self.epoch += 1
 
     def learn(self, spec: PodSpec, namespace: str) -> None:
-        """Know a spec's terms before any of its pods is placed, so that counting starts early."""
+        """Register a spec's terms before any of its pods is placed, so that counting starts early."""
         for key in self._keys_of(spec, namespace):
             self.matching(key)
 
     def forget_all_but(self, specs: Iterable[tuple[PodSpec, str]]) -> None:
-        """Drop terms that none of these specs has; what configuration asks about is counted again when asked."""
+        """Drop terms that none of these specs has; terms from the configuration are counted again on the next query."""
         alive = {key for spec, namespace in set(specs) for key in self._keys_of(spec, namespace)}
         self._matching = {key: counts for key, counts in self._matching.items() if key in alive}
         self._owning = {key: counts for key, counts in self._owning.items() if counts.total}
@@ -275,7 +275,7 @@ def spread_key(selector: LabelSelector, namespace: str) -> TermKey:
 
 
 def card_key(selector: LabelSelector, namespace: str | None) -> TermKey:
-    """Pods on a card, of one namespace or (None) of all."""
+    """Pods on a card, of one namespace, or of all (None)."""
     everywhere = LabelSelector() if namespace is None else None
     return TermKey((Pick(selector, () if namespace is None else (namespace,), everywhere),), CARD_DOMAIN)
 

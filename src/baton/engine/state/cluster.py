@@ -1,8 +1,8 @@
-"""The cluster between cycles: events and sessions change it, and it is never copied.
+"""The cluster state between cycles: events and sessions change it, and it is never copied.
 
 Every change of a task is one journalled move from one (status, node, cards) to another, and all sums, counts and caches
-follow. A session's attempt is undone by `rollback` to a `checkpoint`: node sums, job and queue sums, affinity counts,
-ports, volumes and cards are as they were.
+follow. `rollback` to a `checkpoint` undoes an attempt of a session: it restores node sums, job and queue sums, affinity
+counts, ports, volumes and cards.
 """
 
 from baton.engine.cards.choice import NOTHING, Assignment
@@ -22,7 +22,7 @@ Checkpoint = tuple[int, int]
 
 FORGET_FROM = 4096
 _PLANES = {status: slice(0, 2) for status in HELD} | {Status.RELEASING: slice(0, 1), Status.PIPELINED: slice(1, 2)}
-"""Which planes of a node's usage a task in this status counts on."""
+"""By status: the planes of a node's usage on which a task counts."""
 _IN_FLUX = (GroupPhase.PENDING, GroupPhase.INQUEUE, GroupPhase.UNKNOWN)
 
 
@@ -37,15 +37,15 @@ class ClusterState:
         self.tasks: dict[PodKey, Task] = {}
         self.jobs: dict[GroupKey, Job] = {}
         self.active: dict[GroupKey, Job] = {}
-        """All jobs that a session looks at: those with a pending task, those that wait for admission or for their pods,
-        and gangs that lost pods."""
+        """The jobs that a session considers: those with a pending task, those that wait for admission or for their
+        pods, and gangs that lost pods."""
         self.queues: dict[QueueName, QueueShare] = {}
         self.ports: dict[int, dict[tuple[str, str, int], int]] = {}
         self.attachments = Attachments(self.table)
         self.quotas: dict[tuple[str, str], Quota] = {}
         self.budgets: dict[tuple[str, str], Budget] = {}
         self.refusing: dict[tuple[str, str], float] = {}
-        """Budgets that have refused an eviction, and until when none of their pods is evicted."""
+        """Budgets that refused an eviction, and the time until which none of their pods is evicted."""
         self.forest = Forest(self.table)
         self.sole_claims = SoleClaims()
         self._needs: dict[PodSpec, Needs] = {}
@@ -55,7 +55,7 @@ class ClusterState:
         self.resources.on_widen(self._widen)
 
     def settle(self) -> None:
-        """Called when a session opens: bring rows into name order, and drop what was kept for pods that are gone."""
+        """Called when a session opens: sort rows by name, and drop caches of pods that are gone."""
         self.forget_unused()
         if self.table.settle():
             for row, tasks in enumerate(self.table.tasks):
@@ -89,7 +89,7 @@ class ClusterState:
         self.ledger.commit()
 
     def move(self, task: Task, status: Status, row: int = -1, assignment: Assignment = NOTHING) -> None:
-        """Bring the task into a status on a node (`row` -1: on none); without an assignment it keeps its cards."""
+        """Move the task to a status on a node (`row` -1: on none); without an assignment it keeps its cards."""
         if status in HELD and task.status in HELD and row == task.row:
             self.relabel(task, status)
             return
@@ -111,7 +111,7 @@ class ClusterState:
         self.shift(task, status, row)
 
     def relabel(self, task: Task, status: Status) -> None:
-        """Change between two statuses that hold room: nothing moves, so no cached value goes stale."""
+        """Change between two statuses that hold room: nothing moves, so no cached value becomes stale."""
         job = task.job
         if job is not None:
             ready = job.ready
@@ -121,7 +121,7 @@ class ClusterState:
         task.status = status
 
     def room_for(self, task: Task, row: int, plane: int = FUTURE) -> bool:
-        """By the node's resources alone; the ledger answers for cards."""
+        """Whether the node's resources suffice; the ledger checks cards."""
         table = self.table
         request = task.needs.request
         return all(
@@ -130,7 +130,7 @@ class ClusterState:
         )
 
     def copies_with_room(self, task: Task, row: int, most: int) -> int:
-        """How many such tasks the node's free resources allow, up to `most`."""
+        """How many copies of the task the node's free resources allow, up to `most`."""
         table, request = self.table, task.needs.request
         for place in task.needs.places:
             free = int(table.allocatable[place, row]) - int(table.used[FUTURE, place, row])
@@ -145,7 +145,7 @@ class ClusterState:
         return needs
 
     def forget_unused(self) -> None:
-        """Drop specs and affinity terms that no pod has any more, once their number has doubled since the last time."""
+        """Drop specs and affinity terms that no pod uses, once their number has doubled since the last call."""
         if len(self._needs) + len(self.placed) <= self._forget_at:
             return
         alive = {task.needs.spec: task.needs for task in self.tasks.values()}
@@ -154,15 +154,15 @@ class ClusterState:
         self._forget_at = max(FORGET_FROM, 2 * (len(self._needs) + len(self.placed)))
 
     def activate(self, job: Job) -> None:
-        """Keep `active` right after a change of the job. One that is admitted belongs there before its pods exist, and
-        one that lost pods before new ones do: they are on their way, and their room is not there for another."""
+        """Update `active` after a change of the job. An admitted job is active before its pods exist, and a job that
+        lost pods before their replacements exist: those pods will come, and their room is not for other jobs."""
         if job.pending or (not job.implicit and (job.phase in _IN_FLUX or self._lost_its_minimum(job))):
             self.active[job.key] = job
         else:
             self.active.pop(job.key, None)
 
     def covering(self, pod: Pod) -> list[tuple[str, str]]:
-        """The disruption budgets that the pod counts for."""
+        """The disruption budgets that cover the pod."""
         return [key for key, budget in self.budgets.items() if covers(budget, pod)]
 
     @staticmethod
@@ -170,7 +170,7 @@ class ClusterState:
         return job.phase is GroupPhase.RUNNING and not job.is_ready()
 
     def shift(self, task: Task, status: Status, row: int) -> None:
-        """Make task, node, job, queue and affinity counts agree with the new status; the ledger has been moved."""
+        """Adapt task, node, job, queue and affinity counts to the new status; the ledger has already moved."""
         table = self.table
         before, from_row = task.status, task.row
         request = task.needs.request

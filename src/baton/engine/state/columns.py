@@ -1,7 +1,7 @@
 """Growable struct-of-arrays storage: every array has the node as its last axis.
 
-Rows are handed out in the order nodes arrive and are brought into name order by `permute`, so that the first maximum
-of a score array is also the first name: ties need no extra pass.
+Rows are assigned in the order in which nodes arrive, and `permute` sorts them by name, so that the first maximum of a
+score array is also the first name: ties need no extra pass.
 """
 
 from typing import Any, ClassVar
@@ -15,10 +15,11 @@ Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
 
 NOW, FUTURE = 0, 1
-"""Two planes of every usage: NOW counts what is held; FUTURE forgets what is being evicted and counts what is
-promised to pipelined tasks. A task may start where both have room; where only FUTURE has, it may be pipelined."""
+"""Every usage has two planes. NOW counts everything that is held. FUTURE leaves out tasks that are being evicted and
+counts promises to pipelined tasks. A task may start where both planes have room; where only FUTURE has room, it may be
+pipelined."""
 BOTH = 2
-"""The larger usage of the two planes: where there is room by it there is room on both."""
+"""The larger usage of the two planes: room by this measure is room on both."""
 
 
 class Columns:
@@ -31,7 +32,7 @@ class Columns:
             setattr(self, name, padded(getattr(self, name), size))
 
     def permute(self, order: Rows, size: int) -> None:
-        """Row i becomes what row `order[i]` was; rows behind are zero."""
+        """Move row `order[i]` to row i; the rows after the last one are zero."""
         for name in self.COLUMNS:
             setattr(self, name, permuted(getattr(self, name), order, size))
 

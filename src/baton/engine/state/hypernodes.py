@@ -1,13 +1,13 @@
-"""The network as a forest of hyper nodes: which nodes each of them holds, by row, tier by tier.
+"""The network as a forest of hyper nodes: the nodes that each hyper node holds, by row, tier by tier.
 
-A hyper node lists nodes (by name, pattern or labels) and hyper nodes of a lower tier, whose nodes are its own as well.
-People write these lists by hand, so everything may be wrong with them, and nothing of it stops scheduling: a member of
-the same or a higher tier is left out (which rules out cycles), unknown members are left out until they come, sets that
-overlap are taken as they are. What was left out, or is doubtful, is in `problems`, a sentence for each hyper node.
+A hyper node lists nodes (by name, pattern or labels) and hyper nodes of a lower tier, whose nodes it also holds.
+People write these lists by hand, so any mistake is possible, and no mistake stops scheduling: a member of the same or a
+higher tier is left out (which rules out cycles), an unknown member is left out until it appears, and overlapping sets
+are used as they are. `problems` has a sentence for each hyper node with members that were left out or look doubtful.
 
-Rows are worked out when a session opens, if hyper nodes, nodes or labels that matter have changed. A pattern is matched
-with a node's name once, and by RE2: it is the dialect that Go programs have such patterns in, and its time grows with
-the length of the name, whatever the pattern; with Python's own, one pattern could stop the scheduler.
+Rows are computed when a session opens, if hyper nodes, nodes or relevant labels have changed. A pattern is matched
+against a node's name once, with RE2: Go programs use this dialect for such patterns, and its time is linear in the
+length of the name whatever the pattern; with Python's `re`, one pattern could stop the scheduler.
 """
 
 import functools
@@ -25,7 +25,7 @@ from baton.model.ids import NodeName
 
 
 class Domain(NamedTuple):
-    """A hyper node that holds nodes."""
+    """A hyper node that holds at least one node."""
 
     name: str
     tier: int
@@ -43,20 +43,20 @@ class Tier:
         self._starts = np.cumsum([0, *(len(domain.rows) for domain in domains[:-1])])
 
     def sums(self, values: Array) -> Array:
-        """`values` has one entry per row of the node table, the answer one per domain."""
+        """`values` has one entry per row of the node table, the result one per domain."""
         result: Array = np.add.reduceat(values[self.members], self._starts)
         return result
 
     @functools.cached_property
     def owners(self) -> Rows:
-        """For each row of the node table the place of its domain in `domains`, -1 without one."""
+        """For each row of the node table the index of its domain in `domains`, or -1 if it is in none."""
         owners = np.full(self._count, -1, dtype=np.intp)
         for place in reversed(range(len(self.domains))):
             owners[self.domains[place].rows] = place
         return owners
 
     def holding(self, rows: Rows) -> Bools:
-        """Which domains hold all of these (distinct) rows."""
+        """Which domains contain all of these (distinct) rows."""
         wanted = np.zeros(self._count, dtype=np.int64)
         wanted[rows] = 1
         result: Bools = self.sums(wanted) == len(rows)
@@ -64,7 +64,7 @@ class Tier:
 
 
 def compiled(pattern: str) -> Any:
-    """The expression, or a ValueError that says what is wrong with it."""
+    """The compiled expression; raises ValueError with the reason when the pattern is invalid."""
     options = re2.Options()
     options.log_errors = False
     try:
@@ -75,7 +75,7 @@ def compiled(pattern: str) -> Any:
 
 
 class _Pattern:
-    """A regular expression and the names it has been asked about."""
+    """A regular expression and the names it has been matched against."""
 
     def __init__(self, text: str) -> None:
         self.problem = ""
@@ -88,7 +88,7 @@ class _Pattern:
             self.problem = f"pattern {text!r} is not a regular expression: {error}"
 
     def matching(self, names: set[str]) -> set[str]:
-        """Those of the names that it is found in; the set stays as it is."""
+        """The names that match; `names` is not changed."""
         if self._expression is not None:
             self._hits |= {name for name in names - self._known if self._expression.search(name)}
         self._hits &= names
@@ -97,19 +97,19 @@ class _Pattern:
 
 
 class Forest:
-    """Every hyper node, and the tiers they make with the nodes as they are."""
+    """All hyper nodes, and the tiers that they form with the current nodes."""
 
     def __init__(self, table: NodeTable) -> None:
         self._table = table
         self.hyper_nodes: dict[str, HyperNode] = {}
         self.tiers: list[Tier] = []
-        """Lowest first; hyper nodes without nodes are in none."""
+        """Lowest first; hyper nodes without nodes are in no tier."""
         self.counts: dict[str, int] = {}
         """How many nodes each hyper node holds."""
         self.problems: dict[str, str] = {}
-        """What is wrong with a hyper node, in words."""
+        """By hyper node: a sentence about what is wrong with it."""
         self.version = 0
-        """Grows whenever the tiers are worked out anew."""
+        """Grows whenever the tiers are recomputed."""
         self._patterns: dict[tuple[str, bool], _Pattern] = {}
         self._nodes: set[str] = set()
         self._others: set[str] = set()
@@ -126,11 +126,11 @@ class Forest:
             self._stale = True
 
     def labels_changed(self) -> None:
-        """Some node has other labels."""
+        """The labels of a node changed."""
         self._stale = self._stale or bool(self.hyper_nodes)
 
     def settle(self) -> None:
-        """Catch up with what changed; the node table is in order."""
+        """Recompute the tiers if anything changed; the node table must be sorted."""
         if not self._stale and self._epoch == self._table.epoch:
             return
         self._stale = False
@@ -139,14 +139,14 @@ class Forest:
             self._work_out()
 
     def named_tier(self, closeness: Closeness) -> int | None:
-        """The highest tier that is allowed; None for any, -1 when its name is no tier's."""
+        """The highest allowed tier; None for any, -1 when no tier has the given name."""
         if closeness.highest_tier is not None or not closeness.highest_tier_name:
             return closeness.highest_tier
         named = [item.tier for item in self.hyper_nodes.values() if item.tier_name == closeness.highest_tier_name]
         return max(named, default=-1)
 
     def up_to(self, closeness: Closeness) -> Iterator[Tier]:
-        """The tiers that pods of this closeness may be spread over, lowest first."""
+        """The tiers whose domains pods of this closeness may span, lowest first."""
         highest = self.named_tier(closeness)
         for tier in self.tiers:
             if highest is None or tier.number <= highest:
@@ -174,7 +174,7 @@ class Forest:
             if len(rows):
                 by_tier.setdefault(item.tier, []).append(Domain(item.name, item.tier, rows))
             else:
-                problems.append("it holds no node of the cluster")
+                problems.append("it contains no node of the cluster")
             told = [problem for problem in problems if problem]
             if told:
                 self.problems[item.name] = "; ".join(told)
@@ -183,11 +183,11 @@ class Forest:
             self._find_overlaps(tier)
 
     def _add(self, item: HyperNode, member: HyperNodeMember, mask: Bools, masks: dict[str, Bools]) -> str:
-        """Put the member's nodes into the mask; what was left out, in words."""
+        """Add the member's nodes to the mask; returns a sentence about anything that was left out."""
         if member.nodes:
             return self._add_nodes(member, mask)
         if member.selector is not None:
-            return "hyper nodes are listed by name or pattern, not by labels"
+            return "hyper nodes must be listed by name or pattern, not by labels"
         if member.pattern:
             pattern = self._patterns[member.pattern, False]
             names, problem = sorted(pattern.matching(self._others)), pattern.problem
@@ -198,7 +198,7 @@ class Forest:
             if other is None:
                 problem = f"hyper node {name} does not exist"
             elif other.tier >= item.tier and not (member.pattern and name == item.name):
-                problem = f"hyper node {name} has tier {other.tier}, which is not below {item.tier}: it is left out"
+                problem = f"hyper node {name} is ignored because its tier {other.tier} is not below {item.tier}"
             elif name in masks:
                 mask |= masks[name]
         return problem
@@ -229,7 +229,7 @@ class Forest:
             shared = owner[domain.rows]
             if (shared >= 0).any():
                 first = tier.domains[int(shared.max())].name
-                sentence = f"nodes of it are also in {first}, which has the same tier {tier.number}"
+                sentence = f"it shares nodes with {first}, which has the same tier {tier.number}"
                 known = self.problems.get(domain.name)
                 self.problems[domain.name] = f"{known}; {sentence}" if known else sentence
             owner[domain.rows] = place

@@ -1,7 +1,7 @@
 """Events become changes of the cluster state, in any order and any number of times.
 
-A plan that was handed out is *assumed*: its pods count as Binding until the cluster reports otherwise. An event that
-repeats what is assumed changes nothing.
+A plan that the engine returned is *assumed*: its pods count as Binding until the cluster reports otherwise. An event
+that confirms an assumption changes nothing.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,7 +24,7 @@ class Intake:
         self._state = state
         self._tree = QueueTree(state)
         self._adrift: dict[NodeName, dict[PodKey, None]] = {}
-        """Pods bound to a node that is not known (yet), in the order in which they were reported."""
+        """Pods bound to a node that is not known (yet), in the order of their events."""
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             events.NodeChanged: lambda event: self._node_changed(event.node),
             events.NodeRemoved: lambda event: self._node_removed(event.name),
@@ -47,7 +47,7 @@ class Intake:
         }
 
     def apply(self, happened: Iterable[events.Event]) -> None:
-        """Take in what happened. Between sessions only."""
+        """Apply the events. Only between sessions."""
         for event in happened:
             self._handlers[type(event)](event)
         self._state.commit()
@@ -75,13 +75,13 @@ class Intake:
         for task, status in lifted:
             self._settle_on(task, status, row)
         for key in self._adrift.pop(node.name, ()):
-            # The latest report of the pod counts: in the meantime it may have finished or gone.
+            # Use the latest report of the pod: it may have finished or gone in the meantime.
             afloat = self._state.tasks.get(key)
             if afloat is not None and afloat.pod.node == node.name:
                 self._pod_changed(afloat.pod)
 
     def _remember_cards(self, row: int) -> None:
-        """Record by card id which cards our own placements got, because positions are about to change."""
+        """Record the cards of our own placements by card id, because positions are about to change."""
         for task in self._state.table.tasks[row].values():
             holding = self._state.ledger.holders.get(task.key)
             if holding is not None and not task.pod.cards:
@@ -90,7 +90,7 @@ class Intake:
                 )
 
     def _settle_on(self, task: Task, status: Status, row: int) -> None:
-        """Put a task that already runs on the row, with its granted cards or, if those are unknown, with any cards."""
+        """Put a task that already runs onto the row, with its granted cards or, if they are unknown, any cards."""
         assignment = NOTHING
         plan = task.needs.cards
         if task.pod.cards:
@@ -112,7 +112,7 @@ class Intake:
             self._state.shift(task, Status.GATED, -1)
             if task.pod.node == name:
                 self._adrift.setdefault(name, {})[task.key] = None
-            # Otherwise we are binding it, and the result of that will be reported.
+            # Otherwise its binding is in progress, and the result will be reported.
         self._state.table.remove(row)
 
     def _pod_changed(self, pod: Pod) -> None:
@@ -152,7 +152,7 @@ class Intake:
             self._state.move(task, status)
 
     def _has_other_cards(self, task: Task) -> bool:
-        """Whether the pod reports other cards than we assume. If it reported none before, ours were a guess."""
+        """Whether the pod reports different cards than assumed. If it reported none before, ours were a guess."""
         plan = task.needs.cards
         if not task.pod.cards or len(task.pod.cards) < sum(demand.cards for demand in plan.demands):
             return False  # it does not report all of them, such as whole cards that kubelet chooses
@@ -174,7 +174,7 @@ class Intake:
         return task
 
     def _update_task(self, task: Task, pod: Pod) -> Task:
-        """The task for the changed pod: the same one, or a new one when another spec or group makes it another task."""
+        """The task for the changed pod: the same one, or a new one if the spec or the group changed."""
         if task.pod.spec != pod.spec or task.pod.group != pod.group:
             return self._replaced(task, pod)
         relabelled = task.pod.labels != pod.labels
@@ -190,8 +190,8 @@ class Intake:
         return task
 
     def _replaced(self, task: Task, pod: Pod) -> Task:
-        """A new task for the pod. Only we know that it is being bound or evicted, so it keeps its place until the
-        cluster confirms."""
+        """A new task for the pod. Only the engine knows that a binding or eviction is in progress, so the task keeps
+        its place until the cluster confirms."""
         status, row, holding = task.status, task.row, self._state.ledger.holders.get(task.key)
         self._pod_removed(task.key)
         fresh = self._new_task(pod)
@@ -305,8 +305,8 @@ class Intake:
         if task is None or task.status is not Status.RELEASING or task.pod.deleting:
             return
         self._state.move(task, pod_status(task.pod), task.row)
-        # One budget refuses for all pods that it covers. A pod with several budgets can never be evicted, which is no
-        # information about the others.
+        # A single budget refuses for all pods that it covers. A pod with several budgets can never be evicted, which
+        # reveals nothing about the other pods of these budgets.
         covering = self._state.covering(task.pod)
         if len(covering) == 1:
             self._state.refusing[covering[0]] = until_s

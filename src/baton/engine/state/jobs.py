@@ -1,7 +1,7 @@
-"""Tasks, jobs and queues as the engine keeps them between cycles: the values it was told, and running sums.
+"""Tasks, jobs and queues as the engine keeps them between cycles: the reported objects, and running sums.
 
-A `Task` is one pod; a `Job` is a PodGroup with its tasks (a pod without a group is a job of one). Sums are kept by the
-state as tasks change status, so that opening a session costs nothing per running pod.
+A `Task` is one pod; a `Job` is a PodGroup with its tasks (a pod without a group is a job of one). The state updates the
+sums as tasks change status, so that opening a session costs nothing per running pod.
 """
 
 from collections import Counter
@@ -31,27 +31,27 @@ class Status(IntEnum):
     FAILED = 9
     UNKNOWN = 10
 
-    # An enumeration hashes its name in Python; as numbers, statuses are found in sets some five times faster.
+    # Enum members hash their name in Python code; hashed as integers, set lookups are about five times faster.
     __hash__ = int.__hash__
 
 
 HELD = frozenset({Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING, Status.UNKNOWN})
-"""Takes room now and later."""
+"""Statuses that take room now and later."""
 CHARGED = HELD | {Status.PIPELINED}
-"""What a job and a queue are charged for: a promise counts as if it were kept."""
+"""Statuses for which a job and a queue are charged: a promise counts like a placement."""
 ON_NODE = HELD | {Status.RELEASING, Status.PIPELINED}
 READY = frozenset({Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING, Status.SUCCEEDED})
-"""Counts towards a gang's minimum."""
+"""Statuses that count towards a gang's minimum."""
 VALID = READY | {Status.PENDING, Status.PIPELINED}
 FINISHED = frozenset({Status.SUCCEEDED, Status.FAILED})
 ASKS_NOTHING = FINISHED | {Status.GATED}
-"""Counts in no share: it is over, or has not been let in yet."""
+"""Statuses that count in no share: finished, or not yet admitted."""
 STARTED = frozenset({GroupPhase.RUNNING, GroupPhase.UNKNOWN})
-"""The phases of a job whose gang stands, or stood until it lost pods."""
+"""The phases of a job whose gang is complete, or was complete until it lost pods."""
 
 
 class Effect(NamedTuple):
-    """What one task's change of status adds to the counts and sums of its job: -1, 0 or 1 each."""
+    """What a task's change of status adds to the counts and sums of its job: -1, 0 or 1 each."""
 
     ready: int
     valid: int
@@ -102,9 +102,9 @@ class Task:
         self.priority = pod.priority
         self.nominated: NodeName | None = pod.nominated
         self.stays_until_s = 0.0
-        """Its eviction was refused; until then others are asked."""
+        """The task is not evicted before this time, because an eviction was refused."""
         self.label_class: tuple[str, tuple[tuple[str, str], ...]] | None = None
-        """Kept by `affinity.PlacedPods`, with the epoch it is of."""
+        """A cache of `affinity.PlacedPods`, valid in `label_epoch`."""
         self.label_epoch = -1
         self._signature: Signature | None = None
         self._signature_stamp = (-1, -1)
@@ -126,7 +126,7 @@ class Job:
         self.counts: list[int] = [0] * len(Status)
         self.allocated: Vector = resources.zeros()
         self.requested: Vector = resources.zeros()
-        """Charges of every task in no status of `ASKS_NOTHING`."""
+        """Charges of every task, except in a status of `ASKS_NOTHING`."""
         self.phase = group.phase
         self.best_effort_pending = 0
         self.ready = 0
@@ -154,7 +154,7 @@ class Job:
         return self.counts[Status.PIPELINED]
 
     def recount(self, before: Status, status: Status) -> Effect:
-        """One task went from one status to another."""
+        """Update the counts for one task's change of status."""
         effect = EFFECTS[before][status]
         self.counts[before] -= 1
         self.counts[status] += 1
@@ -163,7 +163,7 @@ class Job:
         return effect
 
     def gated(self) -> "Iterable[Task]":
-        """Tasks with scheduling gates. Others are in the same status on their way in or out."""
+        """Tasks with scheduling gates. Tasks that are just being added or removed also have status GATED."""
         return (task for task in self.tasks.values() if task.pod.gated) if self.counts[Status.GATED] else ()
 
     def finished(self) -> "Iterable[Task]":
@@ -172,7 +172,7 @@ class Job:
         return (task for task in self.tasks.values() if task.status in FINISHED)
 
     def remaining(self) -> "Iterable[Task]":
-        """Tasks that run, ran to their end, or will start; not those that failed, leave, or were on a node that is
+        """Tasks that run, succeeded, or will start; not those that failed, are leaving, or were on a node that is
         gone."""
         for task in self.tasks.values():
             held_back = task.status is Status.GATED and task.pod.node is None and not task.pod.deleting
@@ -180,18 +180,18 @@ class Job:
                 yield task
 
     def has_lost_pods(self) -> bool:
-        """Whether too few tasks remain for the gang: somebody has to make new ones."""
+        """Whether too few tasks remain for the gang, so that its owner has to create new pods."""
         roles = Counter(task.pod.role for task in self.remaining())
         minima = self.role_minima()
         return roles.total() < self.min_member or any(roles[role] < minimum for role, minimum in minima.items())
 
     def asking(self) -> "list[Task]":
-        """The waiting tasks that ask for something; the others are best effort."""
+        """The waiting tasks that request resources; the others are best effort."""
         waiting = self.pending.values()
         return [task for task in waiting if not task.needs.best_effort] if self.best_effort_pending else [*waiting]
 
     def uniform_tasks(self) -> "list[Task] | None":
-        """The waiting tasks that ask for something, if all of them ask for the same; None otherwise."""
+        """The waiting tasks that request resources, if their requests are all the same; None otherwise."""
         tasks = self.asking()
         if not tasks:
             return None
@@ -206,7 +206,7 @@ class Job:
         return counts
 
     def role_minima(self) -> dict[str, int]:
-        """minTaskMember, which only counts when the job's minimum covers the sum of the roles' minima."""
+        """minTaskMember, which only applies if the job's minimum covers the sum of the roles' minima."""
         roles = self.group.min_role_members
         return dict(roles) if roles and self.min_member >= sum(minimum for _, minimum in roles) else {}
 
@@ -218,7 +218,7 @@ class Job:
         return all(counts.get(role, 0) >= minimum for role, minimum in minima.items())
 
     def part_of(self, task: Task) -> "tuple[str, ...] | None":
-        """The sub-group that the task belongs to, as (kind, values of its labels); None for a task outside of any."""
+        """The sub-group that the task belongs to, as (kind, values of its labels); None if it belongs to none."""
         for parts in self.group.parts:
             labels = dict(task.pod.labels)
             if parts.selector.matches(labels) and all(key in labels for key in parts.keys):
@@ -234,7 +234,7 @@ class Job:
         return counts
 
     def parts_short(self, statuses: frozenset[Status]) -> list[str]:
-        """Which kinds of sub-groups have fewer whole ones than they need, in words."""
+        """A phrase for each kind of sub-group that has fewer complete ones than it needs."""
         if not any(parts.minimum for parts in self.group.parts):
             return []
         counts = self.part_counts(statuses)
@@ -246,7 +246,7 @@ class Job:
         return short
 
     def parts_whole(self, tasks: "Iterable[Task]") -> bool:
-        """Whether the sub-groups of these tasks are whole."""
+        """Whether the sub-groups of these tasks are complete."""
         if not self.group.parts:
             return True
         sizes = {parts.name: parts.size for parts in self.group.parts}
@@ -272,7 +272,7 @@ class Job:
         return self.phase is GroupPhase.PENDING
 
     def lineage(self) -> "Sequence[QueueShare]":
-        """The queue and its ancestors, whose sums the job's are part of."""
+        """The queue and its ancestors, whose sums include those of the job."""
         return self.queue.lineage() if self.queue is not None else ()
 
     def widen(self, width: int) -> None:
@@ -284,7 +284,7 @@ class Job:
 
 
 class QueueShare:
-    """A queue with the sums over its jobs and over its descendants' jobs."""
+    """A queue with the sums over its jobs and the jobs of its descendants."""
 
     def __init__(self, queue: Queue, resources: ResourceNames) -> None:
         self.name: QueueName = queue.name
@@ -302,7 +302,7 @@ class QueueShare:
         return self.queue.dequeue_strategy == "fifo"
 
     def lineage(self) -> "list[QueueShare]":
-        """This queue and its ancestors; `state` drops what is remembered when the tree changes."""
+        """This queue and its ancestors; `state` drops the cached list when the tree changes."""
         if self.line is None:
             self.line = self._ancestors()
         return self.line

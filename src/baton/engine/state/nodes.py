@@ -1,11 +1,11 @@
-"""The node table: what every node has and what of it is used, one array per property.
+"""The node table: capacity and usage of every node, one array per property.
 
 Plugins read it through a `NodeView`: all rows, some rows, or the states that one row would pass through if the same
-pod were placed on it again and again (`hypothetical`), which is how a run of equal pods is scored once per node
-instead of once per pod.
+pod were placed on it repeatedly (`hypothetical`), so that a run of equal pods is scored once per node instead of once
+per pod.
 
-A change of a row is written to `changes`, and every cached mask or score catches up from its own position in that
-log. `token` names the content of a row: equal tokens mean equal content.
+A change of a row is appended to `changes`, and every cached mask or score catches up from its position in that log.
+`token` identifies the content of a row: equal tokens mean equal content.
 """
 
 from typing import TYPE_CHECKING, ClassVar
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 DEFAULT_POD_LIMIT = 110
 CHANGES_KEPT = 500_000
 WITHHELD = (Taint("node.kubernetes.io/unschedulable"), Taint("node.kubernetes.io/not-ready"))
-"""A node that is unschedulable or not ready counts as tainted so, whether or not somebody has set the taint."""
+"""A node that is unschedulable or not ready counts as tainted in this way, whether or not the taint is set."""
 _NOT_READY = 2
-"""The bit of the latter."""
+"""The bit of the not-ready taint."""
 
 
 class NodeTable(Columns):
@@ -56,7 +56,7 @@ class NodeTable(Columns):
         self.allocatable: npt.NDArray[np.int64] = np.zeros((width, self._size), dtype=np.int64)
         self.used: npt.NDArray[np.int64] = np.zeros((2, width, self._size), dtype=np.int64)
         self.number: Array = np.zeros(self._size, dtype=np.int32)
-        """Names the node as long as it is here, whatever its row."""
+        """Identifies the node as long as it is in the table, whatever its row."""
         self._last_number = 0
         self.withheld: Array = np.zeros(self._size, dtype=np.int8)
         """Bits of `WITHHELD`."""
@@ -67,7 +67,7 @@ class NodeTable(Columns):
         self.memory_load: Floats = np.zeros(self._size)
         self.token: npt.NDArray[np.int64] = np.zeros(self._size, dtype=np.int64)
         self.unsettled: Array = np.zeros(self._size, dtype=np.int32)
-        """How many tasks of the row are being evicted or are promised: where it is 0 both planes agree."""
+        """The number of tasks on the row that are being evicted or are promised: where it is 0, both planes agree."""
         self.nodes: list[Node | None] = []
         self.tasks: list[dict[PodKey, Task]] = []
         self.row_of: dict[NodeName, int] = {}
@@ -79,7 +79,7 @@ class NodeTable(Columns):
         self._label_values: dict[str, dict[str, int]] = {}
         self.changes: list[int] = []
         self.epoch = 0
-        """Grows whenever rows move or the log is cut; caches of another epoch start over."""
+        """Grows whenever rows move or the log is truncated; caches of another epoch start over."""
         self._last_token = 0
         self._unsorted = False
         self.capacity_total: Vector = resources.zeros()
@@ -93,7 +93,7 @@ class NodeTable(Columns):
         self.capacity_total = np.concatenate([self.capacity_total, np.zeros(width - have, np.int64)])
 
     def put(self, node: Node) -> int:
-        """Write a node's own properties and answer its row. When the cards are others, nobody may hold any."""
+        """Write a node's own properties and return its row. If the cards changed, they must have no holders."""
         row = self.row_of.get(node.name)
         amounts = self.resources.vector(node.allocatable)
         if not any(name == "pods" for name, _ in node.allocatable):
@@ -122,7 +122,7 @@ class NodeTable(Columns):
         return row
 
     def capacity_of(self, row: int) -> Vector:
-        """What a ready node adds to the cluster: its resources and the sums over its cards."""
+        """What a ready node adds to the cluster's capacity: its resources and the sums over its cards."""
         if not self.present[row] or self.withheld[row] & _NOT_READY:
             return self.resources.zeros()
         card_sums = self.ledger.totals(row)
@@ -134,12 +134,12 @@ class NodeTable(Columns):
         return total
 
     def counts(self) -> Bools:
-        """Which rows are part of what the cluster has, see `capacity_of`."""
+        """Which rows count towards the cluster's capacity, see `capacity_of`."""
         result: Bools = self.present[: self.count] & (self.withheld[: self.count] & _NOT_READY == 0)
         return result
 
     def remove(self, row: int) -> None:
-        """The row, held by nobody any more, is emptied and leaves the table at the next `settle`."""
+        """Clear the row, which must have no holders; the next `settle` removes it from the table."""
         self.capacity_total -= self.capacity_of(row)
         del self.row_of[self.name(row)]
         self.ledger.set_cards(row, ())
@@ -153,7 +153,7 @@ class NodeTable(Columns):
         self.touch(row)
 
     def settle(self) -> bool:
-        """Bring the rows into name order; true when rows moved."""
+        """Sort the rows by name; true when rows moved."""
         if len(self.changes) > CHANGES_KEPT:
             self.changes = []
             self.epoch += 1
@@ -176,13 +176,13 @@ class NodeTable(Columns):
         return True
 
     def touch(self, row: int) -> None:
-        """The content of the row is now a new one."""
+        """The content of the row changed: give it a new token."""
         self._last_token += 1
         self.token[row] = self._last_token
         self.changes.append(row)
 
     def fresh_tokens(self, number: int) -> range:
-        """Names for contents that do not exist yet; see `signatures`."""
+        """Tokens for contents that do not exist yet; see `signatures`."""
         first = self._last_token + 1
         self._last_token += number
         return range(first, first + number)
@@ -198,7 +198,7 @@ class NodeTable(Columns):
         return node
 
     def label_column(self, key: str) -> Array:
-        """Value numbers of one label over all rows; 0 where it is absent."""
+        """The value numbers of one label over all rows; 0 where the label is absent."""
         column = self._labels.get(key)
         if column is None:
             column = np.zeros(self._size, dtype=np.int32)
@@ -284,13 +284,13 @@ class NodeView:
         self._used_columns: dict[int, Array] = {}
         self._allocatable_columns: dict[int, Array] = {}
         self.memo: dict[object, Array] = {}
-        """Results that more than one reader of this view needs."""
+        """Results that several readers of this view share."""
 
     def column(self, array: Array) -> Array:
         """Any array of the table or the ledger, for these rows; read once per view."""
         known = self._columns.get(id(array))
         if known is None:
-            # The array is kept too: a number that a dead array had would otherwise soon be another's.
+            # Keep the array alive, too: the id of a freed array would soon belong to another one.
             known = self._columns[id(array)] = (array, self._rows_of(array))
         return known[1]
 
@@ -339,7 +339,7 @@ class NodeView:
         return NodeView(self.table, self.rows, plane)
 
     def planes_differ(self) -> bool:
-        """Whether anything on these rows is being evicted or promised."""
+        """Whether any task on these rows is being evicted or promised."""
         return bool(self.column(self.table.unsettled).any())
 
 

@@ -11,7 +11,7 @@ DEFAULT_QUEUE = QueueName(names.DEFAULT_QUEUE)
 
 
 class QueueTree:
-    """Keeps `ClusterState.queues`; a job whose queue does not exist yet waits here for it."""
+    """Maintains `ClusterState.queues`, and keeps jobs whose queue does not exist yet."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
@@ -43,7 +43,7 @@ class QueueTree:
         self._relink()
 
     def _relink(self) -> None:
-        """Work out parents, children and all sums again after the tree changed."""
+        """Recompute parents, children and all sums after a change of the tree."""
         queues = self._state.queues
         for share in queues.values():
             share.children = {}
@@ -65,7 +65,7 @@ class QueueTree:
                     line.requested += job.requested
 
     def enlist(self, job: Job, name: QueueName) -> None:
-        """Add the job and its sums to its queue; if there is no such queue yet, as soon as there is."""
+        """Add the job and its sums to its queue, or as soon as the queue exists."""
         queue = self._state.queues.get(name)
         job.queue = queue
         if queue is None:

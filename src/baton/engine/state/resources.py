@@ -2,8 +2,8 @@
 
 Every vector of the engine (a node's allocatable, a task's request, a queue's share) has one entry per resource name
 seen so far. Integers are exact, so there is no epsilon: a node with 4000 milli-cores takes four pods of 1000. The
-width has room to spare and doubles when a new name needs it; holders of vectors are told to widen. Inside a session it
-stays as it is, because plugins hold vectors, too: whatever names resources makes them known when it is taken in.
+width has room to spare and doubles when a new name needs it; listeners then widen the vectors that they hold. The width
+does not change inside a session, because plugins hold vectors, too: names are registered when an event is applied.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,14 +16,14 @@ from baton.model.quantities import Amounts
 Vector = npt.NDArray[np.int64]
 UNLIMITED = np.int64(2**62)
 _MOST = 2**56
-"""What an amount counts for at most. Anybody may ask for a number that 64 bits cannot hold; this one is more than a
-cluster has of anything, and so little that it can be added up."""
+"""Upper limit for an amount. A request may contain a number that overflows 64 bits; this limit is more than a cluster
+has of any resource, and small enough to be summed."""
 
 CPU, MEMORY, PODS = 0, 1, 2
 VGPU_NUMBER, VGPU_MEMORY, VGPU_CORES = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"
 SLOTS, CARDS, CARD_MILLI = "nvshare.com/gpu", "baton.dev/cards", "baton.dev/card-milli"
 ALIASES = {CARDS: (CARD_MILLI, 1000)}
-"""Names that are another one in a larger unit. Two names for one thing would be two things to divide fairly."""
+"""Names for another resource in a larger unit. If both were counted, fairness would treat them as two resources."""
 
 
 class ResourceNames:
@@ -51,12 +51,12 @@ class ResourceNames:
         return place
 
     def weights(self, listed: str, by_name: Mapping[str, int]) -> dict[int, int]:
-        """Of a comma list of names, each counts 1 or what `by_name` says; a name that nobody uses counts nothing."""
+        """The weight of each name in a comma-separated list: `by_name` or 1. Names that are not in use are left out."""
         names = [name.strip() for name in listed.split(",")]
         return {self._position[name]: by_name.get(name, 1) for name in names if name in self._position}
 
     def learn(self, amounts: Amounts | None) -> None:
-        """Make the names known, before a session compares the amounts."""
+        """Register the names before a session compares the amounts."""
         self._positions(amounts or ())
 
     def zeros(self) -> Vector:
@@ -70,7 +70,7 @@ class ResourceNames:
         return result
 
     def limits(self, amounts: Amounts) -> Vector:
-        """Like `vector`, with every name that is not mentioned unlimited."""
+        """Like `vector`, but a name that is not mentioned is unlimited."""
         pairs = self._positions(amounts)
         result = np.full(self.width, UNLIMITED, dtype=np.int64)
         for place, amount in pairs:

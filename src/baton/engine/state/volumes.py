@@ -1,9 +1,9 @@
-"""Volumes of placed pods: what is attached to each node, and who uses a claim that only one pod may use.
+"""Volumes of placed pods: those attached to each node, and the users of claims that only one pod may use.
 
-A node attaches so many volumes of a CSI driver and no more. A volume counts once on a node however many pods there use
-it, so this is no sum of requests, like other room: per driver there is a column of limits and one of distinct volumes
-for each plane, and per volume the rows where it is, with the number of its users. A pod's question about all nodes is
-then a few array operations, and pods without counted volumes have none to ask.
+A node attaches a limited number of volumes of a CSI driver. A volume counts once per node however many pods use it
+there, so unlike other resources this is not a sum of requests: each driver has a column of limits and, for each plane,
+one of distinct volumes; each volume has its rows with the number of its users there. Checking all nodes for a pod takes
+a few array operations, and pods without counted volumes skip it.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ class Attachments:
         self._users: dict[tuple[str, str], dict[int, list[int]]] = {}
 
     def clear(self) -> None:
-        """Rows have moved: forget who is where, and read the limits anew."""
+        """Rows have moved: forget all users, and read the limits again."""
         self._limits, self._counts, self._users = {}, {}, {}
         for row, node in enumerate(self._table.nodes):
             if node is not None:
@@ -43,7 +43,7 @@ class Attachments:
             self._limits_of(driver)[row] = min(max(limit, 0), _NO_LIMIT)
 
     def count(self, volumes: Pairs, row: int, planes: slice, amount: int) -> None:
-        """A user of the volumes came to the row (`amount` 1) or left it (-1), on these planes."""
+        """A user of the volumes was added to the row (`amount` 1) or removed from it (-1), on these planes."""
         for volume in volumes:
             rows = self._users.setdefault(volume, {})
             users = rows.setdefault(row, [0, 0])
@@ -58,9 +58,9 @@ class Attachments:
                     del self._users[volume]
 
     def room(self, volumes: Pairs, nodes: NodeView) -> Iterator[tuple[str, Bools, Array]]:
-        """Per driver that has a limit anywhere: which nodes can attach what they lack of the volumes, and the limits.
+        """For each driver with a limit on any node: which nodes can attach the missing volumes, and the limits.
 
-        Volumes that a node has already cost nothing there, also on one that has more than it may.
+        Volumes that are already attached to a node cost nothing there, even if the node exceeds its limit.
         """
         by_driver: dict[str, list[tuple[str, str]]] = {}
         for volume in volumes:
@@ -74,7 +74,7 @@ class Attachments:
             yield driver, (lacking == 0) | (taken + lacking <= limits), limits
 
     def distinct(self) -> dict[tuple[str, int], list[int]]:
-        """How many volumes each row has by driver, on each plane; for tests."""
+        """The number of volumes of each row by driver, on each plane; for tests."""
         return {
             (driver, int(row)): counts[:, row].tolist()
             for driver, counts in self._counts.items()
@@ -93,7 +93,7 @@ class Attachments:
         return self._column(self._counts, driver, (2,), 0)
 
     def _column(self, kept: dict[str, Array], driver: str, planes: tuple[int, ...], nothing: int) -> Array:
-        """The driver's array, as long as those of the table."""
+        """The driver's array, grown to the length of the table's arrays."""
         size = len(self._table.present)
         column = kept.get(driver)
         if column is None or column.shape[-1] < size:
@@ -105,7 +105,7 @@ class Attachments:
 
 
 class SoleClaims:
-    """Claims of access mode ReadWriteOncePod, and the tasks that name them."""
+    """Claims of access mode ReadWriteOncePod, and the tasks that use them."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, dict[PodKey, Task]] = {}
@@ -122,7 +122,7 @@ class SoleClaims:
                 del self._tasks[claim]
 
     def user(self, claim: str, task: Task, *, foreseen: bool) -> PodKey | None:
-        """Who keeps the task from using the claim; if `foreseen`, whoever is leaving does not."""
+        """The pod that keeps the task from using the claim; if `foreseen`, pods that are leaving do not count."""
         users = (
             other.key
             for other in self._tasks.get(claim, {}).values()
@@ -132,5 +132,5 @@ class SoleClaims:
 
 
 def _is_on_node(task: Task) -> bool:
-    """Also on one that is not known (any more): what runs there may still write."""
+    """Whether the pod is on a node, even one that is not known (any more): a pod that runs there may still write."""
     return task.row >= 0 or (task.pod.node is not None and task.status not in FINISHED)
