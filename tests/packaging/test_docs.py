@@ -1,4 +1,4 @@
-"""The documents: links and commands exist, the map is complete, lines and cells are not too long."""
+"""The documents: links and commands exist, the map is complete, defaults are true, lines are not too long."""
 
 import re
 import shlex
@@ -13,8 +13,10 @@ import yaml
 from typer._click.core import Command
 from typer.core import TyperGroup
 
+from baton.agent import config as agent_config
 from baton.cli import main as baton
 from baton.cli.vcctl.verbs import NOUNS
+from baton.lock.core import settings as lock_settings
 from bench import __main__ as bench
 from testbed import __main__ as testbed
 from tests.packaging import module_map
@@ -214,6 +216,36 @@ def test_modules_that_the_architecture_names_exist() -> None:
     for name in named:
         places = (module_map.SOURCES / name, module_map.SOURCES / f"{name}.py", ROOT / name)
         assert any(place.exists() for place in places), name
+
+
+# Defaults
+
+
+def table(page: str, first: str) -> Iterator[tuple[str, str]]:
+    """The first two cells of the rows of the table whose head begins with this word."""
+    text = (ROOT / "docs" / page).read_text()
+    rows = text.partition(f"| {first} | default | meaning |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    for row in rows.splitlines():
+        names, defaults, *_ = (cell.strip() for cell in row.strip("|").split("|"))
+        yield from zip(re.findall(r"`([^`]+)`", names), defaults.replace("`", "").split(", "), strict=False)
+
+
+def test_the_documented_defaults_of_the_lock_are_the_real_ones() -> None:
+    documented = dict(table("machine/daemon.md", "setting"))
+    assert len(documented) >= 10
+    for name, value in documented.items():
+        default = getattr(lock_settings.Settings(), name)
+        assert value == ("measured" if default is None else f"{default:g}" if isinstance(default, float) else default)
+
+
+def test_the_documented_defaults_of_the_agent_are_the_real_ones() -> None:
+    documented = dict(table("operators/agent.md", "field"))
+    numbers = {name: value for name, value in documented.items() if re.fullmatch(r"(health|lock)\.\S+", name)}
+    assert len(numbers) >= 6
+    for name, value in numbers.items():
+        section, _, field = name.partition(".")
+        default = getattr(getattr(agent_config.AgentConfig(), section), field.replace("-", "_"))
+        assert value == (f"{default:g}" if isinstance(default, int | float) else "none"), name
 
 
 # The form
