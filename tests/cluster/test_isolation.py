@@ -198,7 +198,10 @@ def test_a_taken_port_is_one_sentence_and_nothing_is_left(new_bed: Callable[[Bed
         squatter.bind(("0.0.0.0", 0))
         squatter.listen()
         port = squatter.getsockname()[1]
-        with pytest.raises(BedError, match=rf"port {port} on .* for the API server is already in use; stop that server or choose another port"):
+        with pytest.raises(
+            BedError,
+            match=rf"port {port} on .* for the API server is already in use; stop that server or choose another port",
+        ):
             new_bed(BedOptions(port=port))
     assert {record.id for record in state.beds()} <= before
 
