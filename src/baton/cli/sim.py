@@ -83,6 +83,10 @@ class RunOptions:
     visible: Annotated[
         int, typer.Option("--visible", min=0, help="Waiting jobs of one shape that the engine looks at; 0: all.")
     ] = 8
+    plugin: Annotated[
+        list[Path] | None,
+        typer.Option("--plugin", metavar="FILE", help="Python file with your own scheduling plugin; may be repeated."),
+    ] = None
     html: HtmlOption = None
     output: FormatOption = Format.TABLE
     quiet: QuietOption = False
@@ -154,7 +158,10 @@ def _compare(
     from baton.sim.traces.synthetic import SyntheticSettings
 
     _check_writable(options.html)
-    chosen = [named_policy(name) for name in dict.fromkeys(policies)]
+    chosen = [named_policy(name, options.plugin or ()) for name in dict.fromkeys(policies)]
+    for policy in chosen:
+        for warning in policy.parsed().warnings:
+            note(warning, quiet=options.quiet)
     if options.queues:
         chosen = [msgspec.structs.replace(policy, trace_queues=True) for policy in chosen]
     settings = Settings(

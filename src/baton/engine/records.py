@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from baton.engine.configuration import Catalogue
 from baton.engine.engine import Engine
 from baton.engine.events import (
     BudgetChanged,
@@ -22,6 +23,7 @@ from baton.engine.events import (
     QuotaChanged,
 )
 from baton.engine.objects import Namespace, Pod
+from baton.engine.plugins import BUILT_IN
 from baton.engine.presets import configured
 from baton.engine.state.cluster import ClusterState
 from baton.engine.state.jobs import HELD, Status, Task
@@ -48,11 +50,10 @@ class Record(msgspec.Struct, frozen=True):
     about: Recorded
     events: tuple[Event, ...]
 
-    def engine(self, configuration: str = "") -> Engine:
-        """An engine that knows what is recorded, under the recorded configuration or another."""
-        text = configuration or self.about.configuration or "simple"
+    def engine(self, configuration: str = "", catalogue: Catalogue = BUILT_IN) -> Engine:
+        """An engine that knows what is recorded, under the recorded configuration or another one."""
         engine = Engine(
-            configured(text),
+            configured(configuration or self.about.configuration or "simple", catalogue),
             memory_overcommit=self.about.memory_overcommit,
             share_overcommit=self.about.share_overcommit,
         )

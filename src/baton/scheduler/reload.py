@@ -1,7 +1,8 @@
 """The scheduler configuration while the scheduler runs: from a preset, a file or a ConfigMap, followed as it changes.
 
 A configuration that is wrong is refused as a whole, with all its mistakes in the log, an event and a metric; the one
-before it stays in force. Only at the start, when there is none before, the default takes its place.
+before it stays in force. Only at the start, when there is none before, the default takes its place. Files with the
+user's own plugins are followed in the same way: a broken one keeps the plugins that it had.
 """
 
 import asyncio
@@ -10,9 +11,11 @@ from pathlib import Path
 
 import structlog
 
-from baton.engine.configuration import Configuration, ConfigurationError
+from baton.engine.configuration import Configuration
 from baton.engine.presets import PRESETS, configured
+from baton.engine.session.tiers import Tiers
 from baton.errors import BatonError, UsageError
+from baton.extensions.scheduling_plugins import PluginLoader
 from baton.kube.client import Client
 from baton.kube.reflector import Reflector
 from baton.kube.store import Delta, Store
@@ -50,34 +53,72 @@ class ConfigMapName:
 class LiveConfiguration:
     """The configuration in force."""
 
-    def __init__(self, metrics: Metrics, *, preset: str = DEFAULT_PRESET, file: Path | None = None) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        *,
+        preset: str = DEFAULT_PRESET,
+        file: Path | None = None,
+        plugins: PluginLoader | None = None,
+    ) -> None:
         self._metrics = metrics
         self._file = file
+        self._plugins = plugins if plugins is not None else PluginLoader()
         self._text: str | None = None
         """The newest that was read; None while there is none."""
-        self._refused: tuple[ObjectReference, str] | None = None
+        self._refused: dict[str, tuple[ObjectReference, str, str]] = {}
+        """By file or object: what it is, the reason of its event, and the message."""
         self.where = str(file) if file is not None else f"preset {preset}"
         self.problem = ""
         """Why there is no newest text or it is not in force; empty when it is."""
         self.changed: Callable[[Configuration], None] = lambda _configuration: None
         self.tell: Tell = lambda _about, _reason, _message, _warning: None
-        self.current = configured(preset)
+        self.current = self._parsed(PRESETS[preset])
         self.text = PRESETS[preset]
         """Of the configuration in force."""
         if file is not None:
             self.text = self._text = _read(file)
-            self.current = configured(_as_text(self.text), where=str(file))
+            self.current = self._parsed(self.text)
         self._warn(self.current)
 
     async def follow(self, client: Client, config_map: ConfigMapName | None) -> None:
         """Until cancelled."""
-        if config_map is not None:
-            await self._follow_map(client, config_map)
-        elif self._file is not None:
-            await self._follow_file(self._file)
+        async with asyncio.TaskGroup() as group:
+            if self._plugins.files:
+                group.create_task(self._follow_plugins())
+            if config_map is not None:
+                group.create_task(self._follow_map(client, config_map))
+            elif self._file is not None:
+                group.create_task(self._follow_file(self._file))
+
+    async def _follow_plugins(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            changed = await asyncio.to_thread(self._plugins.refresh)
+            for path in self._plugins.files:
+                self._note_plugin(path)
+            if changed:
+                files = ", ".join(str(path) for path in self._plugins.files)
+                text = self._text if self._text is not None else self.text
+                self._take(text, _about_file(self._plugins.files[0]), f"{self.where} with plugins of {files}")
+
+    def _note_plugin(self, path: Path) -> None:
+        """Report a plugin file that is broken, once."""
+        problem = self._plugins.problems.get(path)
+        if problem is None:
+            self._refused.pop(str(path), None)
+            return
+        message = f"refused, the plugins that it had before stay in force: {problem}"
+        about = _about_file(path)
+        if self._refused.get(str(path)) == (about, "PluginRefused", message):
+            return
+        self._refused[str(path)] = about, "PluginRefused", message
+        self._metrics.reloaded("refused")
+        _LOG.error("plugin file refused; the plugins that it had before stay in force", problem=problem)
+        self.tell(about, "PluginRefused", message, True)
 
     async def _follow_file(self, path: Path) -> None:
-        about = ObjectReference(kind="ConfigMap", namespace="default", name=path.name, api_version="v1")
+        about = _about_file(path)
         while True:
             await asyncio.sleep(_LOOK_S)
             try:
@@ -122,24 +163,32 @@ class LiveConfiguration:
         if text == self._text:
             return
         self._text = text
+        self._take(text, about, self.where)
+
+    def _take(self, text: str, about: ObjectReference, what: str) -> None:
         try:
-            configuration = configured(_as_text(text), where=self.where)
-        except ConfigurationError as error:
+            configuration = self._parsed(text)
+        except BatonError as error:
             self._refuse(about, str(error))
             return
-        self.problem, self._refused = "", None
+        self.problem = ""
+        self._refused.pop(self.where, None)
         self.current, self.text = configuration, text
         self._metrics.reloaded("accepted")
         self._warn(configuration)
-        _LOG.info("configuration in force", where=self.where, actions=", ".join(configuration.actions))
-        self.tell(about, "ConfigurationReloaded", f"{self.where} is in force", False)
+        _LOG.info("configuration in force", where=what, actions=", ".join(configuration.actions))
+        self.tell(about, "ConfigurationReloaded", f"{what} is in force", False)
         self.changed(configuration)
 
+    def _parsed(self, text: str) -> Configuration:
+        configuration = configured(_as_text(text), self._plugins.plugins(), where=self.where)
+        Tiers(configuration)  # a configuration whose plugins cannot be made is refused as well
+        return configuration
+
     def say_again(self) -> None:
-        """What is wrong with the newest text: whoever begins to lead has not said it."""
-        if self._refused is not None:
-            about, message = self._refused
-            self.tell(about, "ConfigurationRefused", message, True)
+        """What is refused, for the events of a replica that begins to lead."""
+        for about, reason, message in self._refused.values():
+            self.tell(about, reason, message, True)
 
     def _lost(self, about: ObjectReference, problem: str) -> None:
         """There is no text any more; the one before counts as new when it comes back."""
@@ -152,13 +201,19 @@ class LiveConfiguration:
         self.problem = problem
         self._metrics.reloaded("refused")
         _LOG.error("configuration refused; the one before it stays in force", where=self.where, problem=problem)
-        self._refused = about, f"refused, the configuration before it stays in force: {problem}"
-        self.say_again()
+        message = f"refused, the configuration before it stays in force: {problem}"
+        self._refused[self.where] = about, "ConfigurationRefused", message
+        self.tell(about, "ConfigurationRefused", message, True)
 
     @staticmethod
     def _warn(configuration: Configuration) -> None:
         for warning in configuration.warnings:
             _LOG.warning("configuration", warning=warning)
+
+
+def _about_file(path: Path) -> ObjectReference:
+    """Events need an object; a file stands as a ConfigMap, which it usually comes from."""
+    return ObjectReference(kind="ConfigMap", namespace="default", name=path.name, api_version="v1")
 
 
 def _read(path: Path) -> str:

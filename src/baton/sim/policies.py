@@ -4,11 +4,16 @@ A policy of one's own is a `volcano-scheduler.conf` file: it runs with the trace
 otherwise. The named ones put all jobs into one queue, so that they differ in their order alone.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
+from baton.engine.actions import ACTIONS
+from baton.engine.configuration import Configuration
+from baton.engine.presets import configured
 from baton.errors import BatonError, UsageError
+from baton.extensions.scheduling_plugins import PluginLoader
 from baton.model.suggestions import did_you_mean
 from baton.sim.run.prediction import Foresight
 
@@ -35,6 +40,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Queues in strict order: nothing passes a job that does not fit."""
     trace_queues: bool = False
     trace_priorities: bool = False
+    plugin_files: tuple[Path, ...] = ()
+    """Scheduling plugins of the user, loaded by every process that simulates."""
+
+    def parsed(self) -> Configuration:
+        """The engine's configuration."""
+        return configured(self.configuration, PluginLoader(self.plugin_files).plugins(), where=self.name)
 
 
 _PLACEMENT = """
@@ -109,10 +120,10 @@ POLICIES: dict[str, Policy] = {
 }
 
 
-def named_policy(name_or_path: str) -> Policy:
-    """A policy by name, or the configuration in a file."""
+def named_policy(name_or_path: str, plugin_files: Iterable[Path] = ()) -> Policy:
+    """A policy by name, or the configuration in a file, with the user's plugins."""
     if name_or_path in POLICIES:
-        return POLICIES[name_or_path]
+        return msgspec.structs.replace(POLICIES[name_or_path], plugin_files=tuple(plugin_files))
     path = Path(name_or_path)
     if path.suffix not in (".conf", ".yaml", ".yml") and not path.is_file():
         known = f"there are {', '.join(POLICIES)}, or the path of a configuration"
@@ -122,9 +133,14 @@ def named_policy(name_or_path: str) -> Policy:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BatonError(f"{path} cannot be read: {error}") from None
-    return Policy(
-        name=path.stem, configuration=text, trace_queues=True, trace_priorities=True, preemptive="preempt" in text
+    policy = Policy(
+        name=path.stem,
+        configuration=text,
+        trace_queues=True,
+        trace_priorities=True,
+        plugin_files=tuple(plugin_files),
     )
+    return msgspec.structs.replace(policy, preemptive=any(ACTIONS[name].evicts for name in policy.parsed().actions))
 
 
 def next_level(attained_gpu_s: float) -> float:

@@ -7,10 +7,10 @@ import pytest
 
 from baton.engine.engine import Engine
 from baton.engine.framework import NoArguments, Plugin, Vote
+from baton.engine.plugins import BUILT_IN
 from baton.engine.presets import configured
 from baton.engine.session.session import Session
 from baton.engine.state.jobs import Job, Task
-from baton.extensions.scheduling_plugins import catalogue
 from tests.engine.clusters import Cluster, JobLiteral, job, node
 
 PERMIT, ABSTAIN, REJECT = Vote.PERMIT, Vote.ABSTAIN, Vote.REJECT
@@ -26,7 +26,7 @@ class Panel:
             name: self._scripted(name, hook, answer) for row in named for name, answer in row
         }
         rows = "".join("- plugins:\n" + "".join(f"  - name: {name}\n" for name, _ in row) for row in named)
-        known = {**catalogue(), **plugins}
+        known = {**BUILT_IN, **plugins}
         engine = Engine(configured(f'actions: "allocate"\ntiers:\n{rows}', known))
         engine.apply(Cluster(nodes=[node("a")], jobs=jobs or [job("j", pods=3)]).events)
         self.session: Session = engine.session(0.0)

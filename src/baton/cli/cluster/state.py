@@ -60,17 +60,25 @@ def replay(
     config: Annotated[
         Path | None, typer.Option("--config", help="Decide under this scheduler configuration, not the recorded one.")
     ] = None,
+    plugin: Annotated[
+        list[Path] | None,
+        typer.Option("--plugin", metavar="FILE", help="Python file with your own scheduling plugin; may be repeated."),
+    ] = None,
     output: FormatOption = Format.TABLE,
+    quiet: QuietOption = False,
 ) -> None:
     """Run the scheduling engine once on a recorded cluster and show what it decides and why the rest waits."""
     from baton.engine import records
+    from baton.extensions.scheduling_plugins import PluginLoader
 
     try:
         record = records.read(file.read_bytes(), str(file))
         configuration = config.read_text() if config is not None else ""
     except OSError as error:
         raise BatonError(f"{error.filename} cannot be read: {error.strerror}") from None
-    engine = record.engine(configuration)
+    engine = record.engine(configuration, PluginLoader(plugin or ()).plugins())
+    for warning in engine.tiers.configuration.warnings:
+        note(warning, quiet=quiet)
     plan = engine.schedule(record.about.now_s)
     if output is not Format.TABLE:
         write_data(plan, output)

@@ -27,6 +27,13 @@ def scheduler(
         str | None, typer.Option(metavar="NAMESPACE/NAME[:KEY]", help="Read it from a ConfigMap instead.")
     ] = None,
     preset: Annotated[str, typer.Option(help="Ready-made configuration, where neither is given.")] = "simple",
+    plugin: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Python file with your own scheduling plugin, loaded again when it changes; may be repeated.",
+        ),
+    ] = None,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Health, metrics, verdicts and state over HTTP; empty for none.")
     ] = "127.0.0.1:11251",
@@ -69,6 +76,7 @@ def scheduler(
     It serves until SIGTERM. It may be stopped, killed and started again at any time, and run as several replicas:
     everything it knows is in the API server.
     """
+    from baton.extensions.scheduling_plugins import PluginLoader
     from baton.kube.client import Client
     from baton.observe import logs
     from baton.observe.program import execute
@@ -114,7 +122,7 @@ def scheduler(
         )
     lease_at = lease_name(lease)
     metrics = Metrics()
-    configuration = LiveConfiguration(metrics, preset=preset, file=config)
+    configuration = LiveConfiguration(metrics, preset=preset, file=config, plugins=PluginLoader(plugin or ()))
     where = access(kubeconfig)
     address = Address(listen, "--listen") if listen else None
 

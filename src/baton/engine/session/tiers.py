@@ -11,6 +11,7 @@ from baton.engine.configuration import Configuration, PluginOption
 from baton.engine.objects import LabelSelector
 from baton.engine.session.hooks import FLAGS, Hook
 from baton.engine.session.plugin import Plugin
+from baton.errors import BatonError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -60,7 +61,10 @@ class Tiers:
 
 
 def _made(option: PluginOption) -> AnyPlugin:
-    return option.plugin(option.arguments, hierarchy=option.hierarchy)
+    try:
+        return option.plugin(option.arguments, hierarchy=option.hierarchy)
+    except Exception as error:  # a plugin of a user may raise anything
+        raise BatonError(f"plugin {option.name} cannot be made: {type(error).__name__}: {error}") from error
 
 
 def _enabled(option: PluginOption, hook: Hook[..., Any]) -> bool:

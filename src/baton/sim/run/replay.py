@@ -23,7 +23,6 @@ from baton.engine.cards.fragmentation import WHOLE_CARD
 from baton.engine.engine import Engine
 from baton.engine.objects import Node, Pod, Queue
 from baton.engine.plan import Binding, Plan
-from baton.engine.presets import configured
 from baton.model.ids import CardId, GroupKey, NodeName, PodKey, QueueName
 from baton.sim.policies import Policy, next_level
 from baton.sim.run.agenda import Agenda, Entry, Kind
@@ -64,7 +63,7 @@ class Replay:
             (run.job.shape for run in self.runs.values() for _ in range(run.job.tasks)),
             slots_per_card=settings.slots_per_card,
         )
-        self.engine = Engine(configured(policy.configuration, where=policy.name))
+        self.engine = Engine(policy.parsed())
         self.cycles = 0
         self.node_failures = 0
         self.lost_gpu_s = 0.0
