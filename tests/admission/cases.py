@@ -8,7 +8,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-Object = dict[str, Any]
+from tests.volcano_jobs import Object, container, manifest, task
 
 
 @dataclass(frozen=True)
@@ -26,32 +26,14 @@ class Case:
         return f"{self.rule}{f'-{self.name}' if self.name else ''}"
 
 
-def container(**fields: Any) -> Object:
-    return {"name": "main", "image": "busybox", **fields}
-
-
 def limits(**amounts: Any) -> Object:
     """Limits by short names: `vgpu_cores=50`."""
     return {"limits": {f"volcano.sh/{key.replace('_', '-')}": value for key, value in amounts.items()}}
 
 
-def task(**fields: Any) -> Object:
-    base = {"name": "worker", "replicas": 2, "template": {"spec": {"containers": [container()]}}}
-    return {**base, **fields}
-
-
 def task_of(first: Object, **fields: Any) -> Object:
     """A task with this container."""
-    return task(template={"spec": {"containers": [first]}}, **fields)
-
-
-def job(*tasks: Object, name: str = "train", **spec: Any) -> Object:
-    return {
-        "apiVersion": "batch.volcano.sh/v1alpha1",
-        "kind": "Job",
-        "metadata": {"name": name},
-        "spec": {"tasks": list(tasks) or [task()], **spec},
-    }
+    return task(containers=[first], **fields)
 
 
 def queue(name: str, state: str = "", annotations: Object | None = None, **spec: Any) -> Object:
@@ -126,41 +108,41 @@ def changed(manifest: Object, *path: str | int, value: Any) -> Object:
 
 
 def policies(*entries: Object) -> Object:
-    return job(policies=list(entries))
+    return manifest(policies=list(entries))
 
 
 ABORT = {"action": "AbortJob", "event": "PodFailed"}
 LARGE, SMALL = {"cpu": "8"}, {"cpu": "4"}
 LABELLED = {"metadata": {"labels": {"gpu": True}}, "spec": task()["template"]["spec"]}
-BASE = job()
+BASE = manifest()
 
 CASES: tuple[Case, ...] = (
-    Case("not-a-list", job(task_of(container(command="train.sh"))), name="command"),
-    Case("not-a-list", job(task_of(container(args="--epochs 3"))), name="args"),
-    Case("not-a-list", job(tasks="worker"), name="tasks"),
-    Case("not-a-mapping", job(task(template={"spec": "busybox"}))),
-    Case("not-a-number", job(minAvailable="two")),
-    Case("not-a-text", job(task_of(container(command=["sleep", 5])))),
-    Case("env-value", job(task_of(container(env=[{"name": "EPOCHS", "value": 3}])))),
-    Case("label-value", job(task(template=LABELLED))),
+    Case("not-a-list", manifest(task_of(container(command="train.sh"))), name="command"),
+    Case("not-a-list", manifest(task_of(container(args="--epochs 3"))), name="args"),
+    Case("not-a-list", manifest(tasks="worker"), name="tasks"),
+    Case("not-a-mapping", manifest(task(template={"spec": "busybox"}))),
+    Case("not-a-number", manifest(minAvailable="two")),
+    Case("not-a-text", manifest(task_of(container(command=["sleep", 5])))),
+    Case("env-value", manifest(task_of(container(env=[{"name": "EPOCHS", "value": 3}])))),
+    Case("label-value", manifest(task(template=LABELLED))),
     Case("no-template", changed(BASE, "spec", "tasks", 0, value={"name": "worker", "replicas": 1})),
-    Case("no-containers", job(task(template={"spec": {"containers": []}}))),
-    Case("template", job(task_of(container(imagePullPolicy="Sometimes")))),
-    Case("template", job(task_of(container(comand=["sleep"]))), name="unknown-field"),
+    Case("no-containers", manifest(task(template={"spec": {"containers": []}}))),
+    Case("template", manifest(task_of(container(imagePullPolicy="Sometimes")))),
+    Case("template", manifest(task_of(container(comand=["sleep"]))), name="unknown-field"),
     Case("no-tasks", changed(BASE, "spec", "tasks", value=[])),
-    Case("min-available", job(minAvailable=-1)),
-    Case("min-available-total", job(minAvailable=3)),
-    Case("max-retry", job(maxRetry=-1)),
-    Case("ttl", job(ttlSecondsAfterFinished=-1)),
-    Case("min-success", job(minSuccess=0)),
-    Case("task-name", job(task(name="Task_1"))),
-    Case("task-name-twice", job(task(), task())),
-    Case("task-replicas", job(task(replicas=-1))),
-    Case("task-min-available", job(task(minAvailable=-1))),
-    Case("task-min-available-replicas", job(task(minAvailable=3))),
-    Case("task-max-retry", job(task(maxRetry=-1))),
-    Case("job-name", job(name="a" * 64)),
-    Case("pod-name", job(name="a" * 60)),
+    Case("min-available", manifest(minAvailable=-1)),
+    Case("min-available-total", manifest(minAvailable=3)),
+    Case("max-retry", manifest(maxRetry=-1)),
+    Case("ttl", manifest(ttlSecondsAfterFinished=-1)),
+    Case("min-success", manifest(minSuccess=0)),
+    Case("task-name", manifest(task(name="Task_1"))),
+    Case("task-name-twice", manifest(task(), task())),
+    Case("task-replicas", manifest(task(replicas=-1))),
+    Case("task-min-available", manifest(task(minAvailable=-1))),
+    Case("task-min-available-replicas", manifest(task(minAvailable=3))),
+    Case("task-max-retry", manifest(task(maxRetry=-1))),
+    Case("job-name", manifest(name="a" * 64)),
+    Case("pod-name", manifest(name="a" * 60)),
     Case("policy-event-and-exit-code", policies({**ABORT, "exitCode": 3})),
     Case("policy-without-event", policies({"action": "AbortJob"})),
     Case("policy-event", policies({"action": "AbortJob", "event": "PodVanished"})),
@@ -172,40 +154,40 @@ CASES: tuple[Case, ...] = (
     Case("policy-any-and-others", policies({"action": "AbortJob", "event": "*"}, ABORT)),
     Case("policy-timeout", policies({**ABORT, "timeout": "soon"})),
     Case("policy-pending-timeout", policies({"action": "AbortJob", "event": "PodPending"})),
-    Case("plugin", job(plugins={"pytorh": []})),
-    Case("mpi-task", job(plugins={"mpi": ["--master=mpimaster", "--worker=worker"]})),
-    Case("volume-mount-path", job(volumes=[{"mountPath": "", "volumeClaimName": "data"}])),
-    Case("volume-mount-path-twice", job(volumes=[{"mountPath": "/d", "volumeClaimName": name} for name in "ab"])),
-    Case("volume-claim", job(volumes=[{"mountPath": "/data"}])),
-    Case("volume-claim-both", job(volumes=[{"mountPath": "/d", "volumeClaimName": "a", "volumeClaim": {}}])),
-    Case("volume-claim-name", job(volumes=[{"mountPath": "/d", "volumeClaimName": "My_Data"}])),
-    Case("depends-on", job(task(dependsOn={"name": ["master"]}))),
+    Case("plugin", manifest(plugins={"pytorh": []})),
+    Case("mpi-task", manifest(plugins={"mpi": ["--master=mpimaster", "--worker=worker"]})),
+    Case("volume-mount-path", manifest(volumes=[{"mountPath": "", "volumeClaimName": "data"}])),
+    Case("volume-mount-path-twice", manifest(volumes=[{"mountPath": "/d", "volumeClaimName": name} for name in "ab"])),
+    Case("volume-claim", manifest(volumes=[{"mountPath": "/data"}])),
+    Case("volume-claim-both", manifest(volumes=[{"mountPath": "/d", "volumeClaimName": "a", "volumeClaim": {}}])),
+    Case("volume-claim-name", manifest(volumes=[{"mountPath": "/d", "volumeClaimName": "My_Data"}])),
+    Case("depends-on", manifest(task(dependsOn={"name": ["master"]}))),
     Case(
         "depends-on-cycle",
-        job(task(name="a", dependsOn={"name": ["b"]}), task(name="b", dependsOn={"name": ["a"]})),
+        manifest(task(name="a", dependsOn={"name": ["b"]}), task(name="b", dependsOn={"name": ["a"]})),
     ),
-    Case("depends-on-iteration", job(task(name="a"), task(dependsOn={"name": ["a"], "iteration": "some"}))),
-    Case("partitions", job(task(partitionPolicy={"totalPartitions": 2, "partitionSize": 2}))),
+    Case("depends-on-iteration", manifest(task(name="a"), task(dependsOn={"name": ["a"], "iteration": "some"}))),
+    Case("partitions", manifest(task(partitionPolicy={"totalPartitions": 2, "partitionSize": 2}))),
     Case(
         "min-partitions",
-        job(task(partitionPolicy={"totalPartitions": 2, "partitionSize": 1, "minPartitions": 3})),
+        manifest(task(partitionPolicy={"totalPartitions": 2, "partitionSize": 1, "minPartitions": 3})),
     ),
-    Case("topology-both", job(networkTopology={"highestTierAllowed": 1, "highestTierName": "rack"})),
-    Case("topology-policy", job(task(topologyPolicy="strict"))),
-    Case("not-guaranteed", job(task(topologyPolicy="restricted"))),
+    Case("topology-both", manifest(networkTopology={"highestTierAllowed": 1, "highestTierName": "rack"})),
+    Case("topology-policy", manifest(task(topologyPolicy="strict"))),
+    Case("not-guaranteed", manifest(task(topologyPolicy="restricted"))),
     Case(
         "cpu-not-whole",
-        job(
+        manifest(
             task_of(
                 container(resources={"limits": {"cpu": "500m", "memory": "1Gi"}}), topologyPolicy="single-numa-node"
             )
         ),
     ),
-    Case("update-tasks", job(task(), task(name="more")), before=BASE),
-    Case("update-fields", job(queue="other"), before=BASE),
+    Case("update-tasks", manifest(task(), task(name="more")), before=BASE),
+    Case("update-fields", manifest(queue="other"), before=BASE),
     Case(
         "sets-visible-devices",
-        job(
+        manifest(
             task_of(
                 container(
                     env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}],
@@ -236,7 +218,7 @@ CASES: tuple[Case, ...] = (
     Case("vgpu-cores", pod(container(resources=limits(vgpu_number="1", vgpu_cores="150")))),
     Case("vgpu-needs-number", pod(container(resources=limits(vgpu_cores="30")))),
     Case("vgpu-number-zero", pod(container(resources=limits(vgpu_number="0", vgpu_cores="30")))),
-    Case("gpu-not-whole", job(task_of(container(resources=limits(vgpu_number="half"))))),
+    Case("gpu-not-whole", manifest(task_of(container(resources=limits(vgpu_number="half"))))),
     Case("gpu-mixed", pod(container(resources={"limits": {"nvshare.com/gpu": 1, "nvidia.com/gpu": 1}}))),
     Case("vgpu-mode", pod(container(resources=limits(vgpu_number=1)), {"volcano.sh/vgpu-mode": "fast"})),
     Case("budget-number", pod(annotations={"volcano.sh/jdb-min-available": "-1"})),
@@ -247,11 +229,11 @@ CASES: tuple[Case, ...] = (
         pod(annotations={"volcano.sh/jdb-min-available": "2", "volcano.sh/jdb-max-unavailable": "50%"}),
     ),
     Case("min-member", pod_group(minMember=-1)),
-    Case("queue-missing", job(queue="nowhere"), name="job"),
+    Case("queue-missing", manifest(queue="nowhere"), name="job"),
     Case("queue-missing", pod_group(queue="nowhere", minMember=1), name="pod-group"),
-    Case("queue-closed", job(queue="shut"), given=(queue("shut", "Closed"),)),
-    Case("queue-is-root", job(queue="root")),
-    Case("queue-not-leaf", job(queue="upper"), given=(queue("upper"), queue("lower", parent="upper"))),
+    Case("queue-closed", manifest(queue="shut"), given=(queue("shut", "Closed"),)),
+    Case("queue-is-root", manifest(queue="root")),
+    Case("queue-not-leaf", manifest(queue="upper"), given=(queue("upper"), queue("lower", parent="upper"))),
     Case("queue-weight", queue("heavy", weight=-1)),
     Case("queue-state", queue("odd", "Ajar")),
     Case("queue-quantity", queue("odd", capability={"cpu": "much"})),

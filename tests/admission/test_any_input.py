@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.admission.rules.resource_groups import ResourceGroupError, read_groups
-from tests.admission.cases import CASES, Case, Object
+from tests.admission.cases import CASES, Case
 from tests.admission.test_refusals import GOOD, review
+from tests.volcano_jobs import Object
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=6),

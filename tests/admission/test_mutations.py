@@ -13,7 +13,8 @@ from baton.admission.rules.jobs import default_job
 from baton.admission.rules.podgroups import default_pod_group
 from baton.admission.rules.queues import default_queue
 from baton.admission.rules.resource_groups import ResourceGroupError, default_pod, read_groups
-from tests.admission.cases import Object, container, job, limits, pod, pod_group, queue, task
+from tests.admission.cases import limits, pod, pod_group, queue
+from tests.volcano_jobs import Object, container, manifest, task
 
 
 def with_defaults(manifest: Object) -> Any:
@@ -21,7 +22,7 @@ def with_defaults(manifest: Object) -> Any:
 
 
 def test_a_job_that_says_nothing_gets_everything() -> None:
-    spec = with_defaults(job({"replicas": 2, "template": {}}, {"replicas": 3, "minAvailable": 1, "template": {}}))
+    spec = with_defaults(manifest({"replicas": 2, "template": {}}, {"replicas": 3, "minAvailable": 1, "template": {}}))
     assert (spec["queue"], spec["schedulerName"], spec["maxRetry"]) == ("default", "volcano", 3)
     assert [each["name"] for each in spec["tasks"]] == ["default0", "default1"]
     assert [each["minAvailable"] for each in spec["tasks"]] == [2, 1]
@@ -32,34 +33,34 @@ def test_a_job_that_says_nothing_gets_everything() -> None:
 def test_an_empty_text_says_nothing() -> None:
     """Templates of charts often leave one where a value was not given."""
     pods = {"spec": {"hostNetwork": True, "dnsPolicy": "", "containers": [container()]}}
-    spec = with_defaults(job(task(name="", template=pods), queue="", schedulerName=""))
+    spec = with_defaults(manifest(task(name="", template=pods), queue="", schedulerName=""))
     assert (spec["queue"], spec["schedulerName"], spec["tasks"][0]["name"]) == ("default", "volcano", "default0")
     assert spec["tasks"][0]["template"]["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
 
 
 def test_a_job_keeps_what_it_says() -> None:
-    said = job(task(minAvailable=2, maxRetry=5), minAvailable=1, queue="q", schedulerName="mine", maxRetry=10)
+    said = manifest(task(minAvailable=2, maxRetry=5), minAvailable=1, queue="q", schedulerName="mine", maxRetry=10)
     assert with_defaults(said) == said["spec"]
 
 
 @pytest.mark.parametrize("plugin", ["tensorflow", "pytorch", "ray"])
 def test_frameworks_get_the_service_that_they_need(plugin: str) -> None:
-    assert with_defaults(job(plugins={plugin: []}))["plugins"] == {plugin: [], "svc": []}
+    assert with_defaults(manifest(plugins={plugin: []}))["plugins"] == {plugin: [], "svc": []}
 
 
 def test_mpi_gets_ssh_too_and_arguments_stay() -> None:
-    plugins = with_defaults(job(plugins={"mpi": [], "svc": ["--publish-not-ready-addresses"]}))["plugins"]
+    plugins = with_defaults(manifest(plugins={"mpi": [], "svc": ["--publish-not-ready-addresses"]}))["plugins"]
     assert plugins == {"mpi": [], "svc": ["--publish-not-ready-addresses"], "ssh": []}
 
 
 def test_pods_on_the_host_network_still_find_services() -> None:
-    spec = with_defaults(job(task(template={"spec": {"hostNetwork": True, "containers": [container()]}})))
+    spec = with_defaults(manifest(task(template={"spec": {"hostNetwork": True, "containers": [container()]}})))
     assert spec["tasks"][0]["template"]["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
 
 
 def test_memory_of_a_card_without_a_number_is_one_card() -> None:
     containers = [container(resources=limits(vgpu_memory="4096")), container()]
-    spec = with_defaults(job(task(template={"spec": {"containers": containers}})))
+    spec = with_defaults(manifest(task(template={"spec": {"containers": containers}})))
     asked, other = spec["tasks"][0]["template"]["spec"]["containers"]
     assert asked["resources"]["limits"] == {"volcano.sh/vgpu-memory": "4096", "volcano.sh/vgpu-number": "1"}
     assert "resources" not in other

@@ -20,7 +20,8 @@ from baton.admission.server import AdmissionProgram, Settings
 from baton.kube.client import Client
 from baton.kube.decoding import Page
 from baton.kube.errors import NotFoundError
-from tests.admission.cases import container, job, queue, task_of
+from tests.admission.cases import queue, task_of
+from tests.volcano_jobs import container, manifest
 
 
 class Broken:
@@ -131,12 +132,14 @@ async def test_whatever_is_sent_is_answered_and_the_next_one_too() -> None:
                     for odd in (review(object=None), review(operation="DELETE", object=None), review(object={})):
                         status, said = await ask(path, odd)
                         assert (status, said["uid"]) == (200, "u-1"), path
-                status, said = await ask("/jobs/mutate", review(object=job(), dryRun=True))
+                status, said = await ask("/jobs/mutate", review(object=manifest(), dryRun=True))
                 assert said["allowed"]
                 assert {"op": "add", "path": "/spec/queue", "value": "default"} in json.loads(
                     base64.b64decode(said["patch"])
                 )
-                status, said = await ask("/jobs/mutate", review(object=job(task_of(container(command="train.sh")))))
+                status, said = await ask(
+                    "/jobs/mutate", review(object=manifest(task_of(container(command="train.sh"))))
+                )
                 assert (said["allowed"], said["status"]["code"]) == (False, 422)
                 status, said = await ask(
                     "/queues/validate", review(operation="DELETE", oldObject=queue("root"), object=None)

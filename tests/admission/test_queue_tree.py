@@ -6,8 +6,9 @@ import pytest
 
 from baton.admission.endpoints import Policy, Webhooks
 from baton.admission.reviews import Request
-from tests.admission.cases import LARGE, SMALL, Case, Object, queue
+from tests.admission.cases import LARGE, SMALL, Case, queue
 from tests.admission.test_refusals import KnownCluster, review
+from tests.volcano_jobs import Object
 
 
 def busy(made: Object, pods: int = 3) -> Object:

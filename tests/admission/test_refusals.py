@@ -16,22 +16,8 @@ from baton.admission.reviews import Request, Verdict
 from baton.admission.rules.jobs import default_job
 from baton.admission.rules.queues import Tree
 from baton.model.volcano import Queue
-from tests.admission.cases import (
-    CASES,
-    Case,
-    Object,
-    changed,
-    container,
-    cron_job,
-    hyper_node,
-    job,
-    job_flow,
-    member,
-    pod,
-    queue,
-    task,
-    task_of,
-)
+from tests.admission.cases import CASES, Case, changed, cron_job, hyper_node, job_flow, member, pod, queue, task_of
+from tests.volcano_jobs import Object, container, manifest, task
 
 ROOT = Path(__file__).parents[2]
 PATHS = {
@@ -116,11 +102,11 @@ def test_every_rule_has_a_case() -> None:
 
 SEES_ALL = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
 GOOD = (
-    job(),
-    job(plugins={"svc": ["--"], "env": ["--"]}, minAvailable=1),
-    job(policies=[{"event": "PodEvicted", "action": "RestartTask"}, {"exitCode": 3, "action": "AbortJob"}]),
-    job(task_of(container(resources={"limits": {"nvshare.com/gpu": 1}}))),
-    job(
+    manifest(),
+    manifest(plugins={"svc": ["--"], "env": ["--"]}, minAvailable=1),
+    manifest(policies=[{"event": "PodEvicted", "action": "RestartTask"}, {"exitCode": 3, "action": "AbortJob"}]),
+    manifest(task_of(container(resources={"limits": {"nvshare.com/gpu": 1}}))),
+    manifest(
         task_of(
             container(
                 resources={"limits": {"volcano.sh/vgpu-number": 2, "volcano.sh/vgpu-memory": "4096", "cpu": "1500m"}}
@@ -153,10 +139,10 @@ def test_what_is_right_is_let_through(manifest: Object) -> None:
 
 def test_the_controller_may_name_the_claims_that_it_makes() -> None:
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    before = job(volumes=[{"mountPath": "/data", "volumeClaim": claim}])
-    named = job(volumes=[{"mountPath": "/data", "volumeClaim": claim, "volumeClaimName": "train-volume-1"}])
+    before = manifest(volumes=[{"mountPath": "/data", "volumeClaim": claim}])
+    named = manifest(volumes=[{"mountPath": "/data", "volumeClaim": claim, "volumeClaimName": "train-volume-1"}])
     assert review(Case("none", named, before=before)).findings.message() == ""
-    scaled = job(volumes=named["spec"]["volumes"], minAvailable=1)
+    scaled = manifest(volumes=named["spec"]["volumes"], minAvailable=1)
     assert review(Case("none", scaled, before=named)).findings.message() == ""
 
 
@@ -164,7 +150,7 @@ def test_a_job_that_a_program_read_and_wrote_again_with_more_replicas_has_not_ch
     """Go writes quantities and durations in a form of its own, and times that are not set as null."""
     claim = {"resources": {"requests": {"storage": "1024Mi"}}}
     limits = {"nvidia.com/gpu": 1, "cpu": "1000m", "memory": "2048Mi"}
-    before = job(
+    before = manifest(
         task_of(container(resources={"limits": limits, "requests": {"cpu": 0.5}})),
         policies=[{"event": "PodPending", "action": "RestartPod", "timeout": "90m"}],
         volumes=[{"mountPath": "/data", "volumeClaim": claim}],
@@ -172,7 +158,7 @@ def test_a_job_that_a_program_read_and_wrote_again_with_more_replicas_has_not_ch
     )
     claim = {"resources": {"requests": {"storage": "1Gi"}}, "status": {}}
     limits = {"nvidia.com/gpu": "1", "cpu": "1", "memory": "2Gi"}
-    again = job(
+    again = manifest(
         task_of(container(resources={"limits": limits, "requests": {"cpu": "500m"}}), replicas=5),
         policies=[{"event": "PodPending", "action": "RestartPod", "timeout": "1h30m0s"}],
         volumes=[{"mountPath": "/data", "volumeClaim": claim}],
@@ -189,10 +175,10 @@ def test_a_job_that_a_program_read_and_wrote_again_with_more_replicas_has_not_ch
 def test_a_job_from_before_us_can_be_scaled_though_a_new_one_like_it_would_be_refused() -> None:
     """Its pods run; only what a change adds is a reason to refuse the change."""
     chosen = container(resources={"limits": {"volcano.sh/vgpu-number": 1}}, env=[SEES_ALL])
-    before = job(task_of(chosen))
+    before = manifest(task_of(chosen))
     assert review(Case("none", before)).findings.keys == ["sets-visible-devices"]
-    assert review(Case("none", job(task_of(chosen, replicas=5)), before=before)).findings.message() == ""
-    keys = review(Case("none", job(task_of(chosen), minAvailable=3), before=before)).findings.keys
+    assert review(Case("none", manifest(task_of(chosen, replicas=5)), before=before)).findings.message() == ""
+    keys = review(Case("none", manifest(task_of(chosen), minAvailable=3), before=before)).findings.keys
     assert keys == ["min-available-total"]
 
 
@@ -220,20 +206,20 @@ def test_our_own_examples_are_let_through(file: str, manifest: Object) -> None:
 
 
 def test_all_mistakes_are_told_at_once() -> None:
-    verdict = review(Case("several", job(task_of(container(command="a"), name="A"), minAvailable=9, maxRetry=-1)))
+    verdict = review(Case("several", manifest(task_of(container(command="a"), name="A"), minAvailable=9, maxRetry=-1)))
     assert set(verdict.findings.keys) == {"not-a-list", "task-name", "min-available-total", "max-retry"}
 
 
 def test_the_sentence_shows_the_right_form_of_a_command() -> None:
-    (found,) = review(Case("not-a-list", job(task_of(container(command="python train.py"))))).findings.refusals
+    (found,) = review(Case("not-a-list", manifest(task_of(container(command="python train.py"))))).findings.refusals
     assert 'write `command: ["python", "train.py"]`' in found.sentence
-    (found,) = review(Case("not-a-list", job(task_of(container(command="a | b"))))).findings.refusals
+    (found,) = review(Case("not-a-list", manifest(task_of(container(command="a | b"))))).findings.refusals
     assert 'write `command: ["sh", "-c", "a | b"]`' in found.sentence
 
 
 def test_whole_cards_chosen_by_hand_are_warned_of() -> None:
     whole = container(resources={"limits": {"nvidia.com/gpu": 1}}, env=[SEES_ALL])
-    (warning,) = review(Case("none", job(task_of(whole)))).findings.warnings
+    (warning,) = review(Case("none", manifest(task_of(whole)))).findings.warnings
     assert "overrides the cards that nvidia.com/gpu gives" in warning
 
 
@@ -245,7 +231,7 @@ def test_a_job_does_not_wait_for_an_api_server_that_is_too_busy_to_look_at_its_t
             await asyncio.Event().wait()
 
     webhooks = Webhooks(Busy(()), Policy(template_limit_s=0.01))  # type: ignore[arg-type]  # stands in for a Cluster
-    request = Request(uid="u", operation="CREATE", name="train", namespace="test", object=job())
+    request = Request(uid="u", operation="CREATE", name="train", namespace="test", object=manifest())
     assert asyncio.run(webhooks.validate_job(request)).allowed
 
 
@@ -262,8 +248,8 @@ def test_a_queue_is_kept_for_a_child_that_no_watch_has_told_of() -> None:
 
 
 def test_a_file_applied_again_with_more_replicas_keeps_its_defaults() -> None:
-    stored = patched(job(), default_job(job()["spec"], "volcano", "spec"))
-    again = {**stored, "spec": {**stored["spec"], "tasks": job(task(replicas=5))["spec"]["tasks"]}}
+    stored = patched(manifest(), default_job(manifest()["spec"], "volcano", "spec"))
+    again = {**stored, "spec": {**stored["spec"], "tasks": manifest(task(replicas=5))["spec"]["tasks"]}}
     endpoints = Webhooks(KnownCluster(()), Policy()).endpoints()  # type: ignore[arg-type]  # stands in for a Cluster
     request = Request(uid="u", operation="UPDATE", name="train", object=again, old_object=stored)
 

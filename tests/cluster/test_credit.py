@@ -5,6 +5,7 @@ import yaml
 
 from tests.cluster.conftest import GPUS
 from tests.cluster.programs import POD_GROUPS, BatonPrograms
+from tests.volcano_jobs import container, manifest, task
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -24,12 +25,10 @@ tiers:
 QUEUE = "/apis/scheduling.volcano.sh/v1beta1/queues/default"
 
 
-def job(name: str, gpus: int, *, queue: str = "default") -> str:
-    container = {"name": "main", "image": "none", "resources": {"limits": {"nvidia.com/gpu": gpus}}}
-    task = {"name": "main", "replicas": 1, "template": {"spec": {"containers": [container]}}}
-    spec = {"schedulerName": "baton", "minAvailable": 1, "queue": queue, "tasks": [task]}
-    kind = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
-    return yaml.safe_dump({**kind, "metadata": {"name": name}, "spec": spec})
+def gpu_job(name: str, gpus: int, *, queue: str = "default") -> str:
+    """A job of one pod that uses GPUs, as YAML."""
+    only = task("main", 1, containers=[container(image="none", resources={"limits": {"nvidia.com/gpu": gpus}})])
+    return yaml.safe_dump(manifest(only, name=name, schedulerName="baton", minAvailable=1, queue=queue))
 
 
 def lent(baton: BatonPrograms) -> int:
@@ -48,7 +47,7 @@ def test_within_the_credit_no_admission_is_written_and_beyond_it_pods_wait_for_o
     baton, namespace = baton_cluster, baton_namespace
     baton.configure(WITH_A_GATE)
     until_lent(baton, GPUS)
-    baton.apply(namespace, job("first", 4))
+    baton.apply(namespace, gpu_job("first", 4))
     baton.until_phase(namespace, "first", "Running")
     asked = [(request.verb, request.resource, request.subresource) for request in baton.requests(namespace)]
     made, bound = asked.index(("create", "pods", "")), asked.index(("create", "pods", "binding"))
@@ -56,10 +55,10 @@ def test_within_the_credit_no_admission_is_written_and_beyond_it_pods_wait_for_o
     assert ("patch", "podgroups", "") not in asked[:bound]
 
     until_lent(baton, GPUS - 4)
-    baton.apply(namespace, job("second", 4))
+    baton.apply(namespace, gpu_job("second", 4))
     baton.until_phase(namespace, "second", "Running")
     until_lent(baton, 0)
-    baton.apply(namespace, job("third", 1))
+    baton.apply(namespace, gpu_job("third", 1))
     baton.bed.wait_for(
         lambda: "Unschedulable" in str(baton.group(namespace, "third").get("status", {}).get("conditions")),
         "the third to be told that it waits",
@@ -84,7 +83,7 @@ def test_jobs_that_come_at_once_do_not_spend_the_same_credit(
 
     with baton.cordoned():
         until_lent(baton, GPUS)
-        baton.apply(namespace, "---\n".join(job(name, 3) for name in names))
+        baton.apply(namespace, "---\n".join(gpu_job(name, 3) for name in names))
         baton.bed.wait_for(lambda: with_pods() == 2, "two to get their pods")
         for name in names:
             baton.until_phase(namespace, name, "Pending")
@@ -102,13 +101,13 @@ def test_a_scheduler_that_is_away_leaves_its_credit_to_be_spent_once(
     until_lent(baton, GPUS)
     baton.scheduler.kill()
     try:
-        baton.apply(namespace, "---\n".join(job(f"early{number}", 4) for number in range(2)))
+        baton.apply(namespace, "---\n".join(gpu_job(f"early{number}", 4) for number in range(2)))
         for number in range(2):
             baton.until_pods(namespace, f"early{number}", 1, "Pending")
         baton.controller.kill()
         baton.controller.start()
         baton.controller.wait_ready()
-        baton.apply(namespace, job("late", 1))
+        baton.apply(namespace, gpu_job("late", 1))
         baton.until_phase(namespace, "late", "Pending")
         baton.bed.wait_for(lambda: baton.group(namespace, "late")["status"]["phase"] == "Pending", "its group")
         assert baton.pods(namespace, "late") == []

@@ -8,6 +8,7 @@ from baton.controllers.job.lifecycle import PodView
 from baton.controllers.job.phases import Order, Plan, World, decide
 from baton.model.names import JOB_VERSION, JobPhase
 from baton.model.volcano import Job, PodGroup
+from tests.volcano_jobs import job
 
 NOW_S = 1_800_000_000.0
 
@@ -16,20 +17,15 @@ def a_job(
     phase: str = "Running", *, status: dict[str, Any] | None = None, reason: str = "RestartJob", **spec: Any
 ) -> Job:
     """A job of three workers that all must run."""
-    spec.setdefault("tasks", [{"name": "worker", "replicas": 3, "template": {}}])
-    state = {"phase": phase, "reason": reason} if phase else {}
-    return msgspec.convert(
-        {
-            "metadata": {
-                "name": "train",
-                "namespace": "ml",
-                "uid": "u1",
-                "creationTimestamp": "2027-01-15T08:00:00Z",
-            },
-            "spec": {"maxRetry": 3, **spec},
-            "status": {"state": state, **(status or {})},
-        },
-        Job,
+    tasks = spec.pop("tasks", [{"name": "worker", "replicas": 3, "template": {}}])
+    metadata = {"namespace": "ml", "uid": "u1", "creationTimestamp": "2027-01-15T08:00:00Z"}
+    return job(
+        *tasks,
+        phase=phase,
+        state={"reason": reason} if phase else None,
+        status=status,
+        metadata=metadata,
+        **{"maxRetry": 3, **spec},
     )
 
 

@@ -12,6 +12,7 @@ from baton.controllers.cron import rules
 from baton.model.meta import Metadata
 from baton.model.names import CRONJOB_SCHEDULED
 from baton.model.volcano import CronJob, CronJobSpec, CronJobStatus, Job, JobState, JobStatus
+from tests.volcano_jobs import job
 
 START = datetime.datetime(2026, 3, 1, 12, 0, 30, tzinfo=datetime.UTC)
 
@@ -30,19 +31,17 @@ def cron(last: datetime.datetime | None = None, **spec: Any) -> CronJob:
     return CronJob(metadata, CronJobSpec(**{"schedule": "*/5 * * * *", **spec}), status)
 
 
-def job(minute: float, phase: str = "Running", *, deleting: bool = False, ended: float | None = None) -> Job:
+def job_of(minute: float, phase: str = "Running", *, deleting: bool = False, ended: float | None = None) -> Job:
     """The job that stands for a minute."""
     due = at(minute)
-    metadata = Metadata(
-        name=rules.job_name(cron(), due),
-        namespace="team",
-        uid=f"job-{minute}",
-        creation_timestamp=stamp(due),
-        deletion_timestamp=stamp(due) if deleting else "",
-        annotations={CRONJOB_SCHEDULED: stamp(due)},
-    )
+    metadata = {
+        "uid": f"job-{minute}",
+        "creationTimestamp": stamp(due),
+        "deletionTimestamp": stamp(due) if deleting else "",
+        "annotations": {CRONJOB_SCHEDULED: stamp(due)},
+    }
     end = stamp(at(ended if ended is not None else minute + 1))
-    return Job(metadata, status=JobStatus(state=JobState(phase=phase, last_transition_time=end)))
+    return job(name=rules.job_name(cron(), due), phase=phase, state={"lastTransitionTime": end}, metadata=metadata)
 
 
 def reasons(decision: rules.Decision) -> list[str]:
@@ -68,7 +67,7 @@ def test_a_job_starts_at_its_time_under_a_name_made_from_it() -> None:
 def test_what_was_started_is_not_started_again() -> None:
     assert rules.decide(cron(last=at(5)), [], at(7)).start is None
     # Nor when the status was never written: the job itself says which time it stands for.
-    decision = rules.decide(cron(), [job(5)], at(7))
+    decision = rules.decide(cron(), [job_of(5)], at(7))
     assert decision.start is None
     assert decision.status.last_schedule_time == stamp(at(5))
 
@@ -93,7 +92,7 @@ def test_very_many_missed_times_are_told_and_the_last_is_started() -> None:
 
 
 def test_a_suspended_one_starts_nothing_and_still_clears_up() -> None:
-    finished = [job(minute, "Completed") for minute in (5, 10, 15, 20)]
+    finished = [job_of(minute, "Completed") for minute in (5, 10, 15, 20)]
     decision = rules.decide(cron(suspend=True), finished, at(60))
     assert decision.start is None
     assert decision.again_s is None
@@ -101,17 +100,17 @@ def test_a_suspended_one_starts_nothing_and_still_clears_up() -> None:
 
 
 def test_forbid_waits_for_the_job_that_runs_and_then_starts() -> None:
-    waiting = rules.decide(cron(concurrency_policy="Forbid"), [job(5)], at(10))
+    waiting = rules.decide(cron(concurrency_policy="Forbid"), [job_of(5)], at(10))
     assert waiting.start is None
     assert reasons(waiting) == ["JobAlreadyActive"]
-    going = rules.decide(cron(concurrency_policy="Forbid"), [job(5, deleting=True)], at(10))
+    going = rules.decide(cron(concurrency_policy="Forbid"), [job_of(5, deleting=True)], at(10))
     assert going.start is None
-    ended = rules.decide(cron(concurrency_policy="Forbid"), [job(5, "Completed")], at(11))
+    ended = rules.decide(cron(concurrency_policy="Forbid"), [job_of(5, "Completed")], at(11))
     assert ended.start == at(10)
 
 
 def test_replace_deletes_the_job_that_runs_and_starts_the_next() -> None:
-    old = job(5)
+    old = job_of(5)
     decision = rules.decide(cron(concurrency_policy="Replace"), [old], at(10))
     assert (decision.start, decision.delete, decision.status.active) == (at(10), (old,), ())
     early = rules.decide(cron(concurrency_policy="Replace"), [old], at(9))
@@ -119,17 +118,17 @@ def test_replace_deletes_the_job_that_runs_and_starts_the_next() -> None:
 
 
 def test_active_jobs_and_the_last_success_are_in_the_status() -> None:
-    jobs = [job(5, "Completed", ended=6), job(10, "Completed", ended=14), job(15), job(20, deleting=True)]
+    jobs = [job_of(5, "Completed", ended=6), job_of(10, "Completed", ended=14), job_of(15), job_of(20, deleting=True)]
     status = rules.decide(cron(), jobs, at(21)).status
     assert [one.name for one in status.active] == [jobs[2].metadata.name]
     assert status.last_successful_time == stamp(at(14))
 
 
 def test_history_keeps_the_youngest_of_the_good_and_of_the_bad() -> None:
-    good = [job(minute, "Completed") for minute in (5, 10, 15)]
-    bad = [job(20, "Failed"), job(25, "Terminated"), job(30, "Failed")]
+    good = [job_of(minute, "Completed") for minute in (5, 10, 15)]
+    bad = [job_of(20, "Failed"), job_of(25, "Terminated"), job_of(30, "Failed")]
     limited = cron(successful_jobs_history_limit=1, failed_jobs_history_limit=2)
-    decision = rules.decide(limited, [*good, *bad, job(35, "Aborted")], at(36))
+    decision = rules.decide(limited, [*good, *bad, job_of(35, "Aborted")], at(36))
     assert decision.delete == (good[0], good[1], bad[0])
 
 
@@ -177,7 +176,7 @@ class World:
         if decision.start is not None:
             if writes == dies_after:
                 return None
-            made = job((decision.start - at(0)).total_seconds() / 60)
+            made = job_of((decision.start - at(0)).total_seconds() / 60)
             assert made.metadata.name not in self.jobs
             self.jobs[made.metadata.name] = made
             self.ever.append(made.metadata.name)
@@ -249,7 +248,7 @@ def test_a_deadline_that_no_calendar_holds_is_one_all_the_same(deadline_s: int) 
 )
 def test_a_time_that_no_calendar_holds_is_none_and_one_that_ends_it_is_waited_for(said: str) -> None:
     """Somebody wrote it into a job's annotation, or into the status."""
-    odd = job(0)
+    odd = job_of(0)
     metadata = msgspec.structs.replace(odd.metadata, annotations={CRONJOB_SCHEDULED: said})
     for cron_job, jobs in (
         (cron(), [msgspec.structs.replace(odd, metadata=metadata)]),

@@ -21,14 +21,13 @@ from baton.model.volcano import (
     JobFlowSpec,
     JobFlowStatus,
     JobSpec,
-    JobState,
-    JobStatus,
     JobTemplate,
     TaskSpec,
-    TaskState,
 )
+from tests.volcano_jobs import container, job, task
 
-TASK = TaskSpec(name="worker", replicas=2, template={"spec": {"containers": [{"name": "main", "image": "a:1"}]}})
+TASK = task(containers=[container(image="a:1")])
+SPEC = JobSpec(tasks=(msgspec.convert(TASK, TaskSpec),))
 
 
 def flow(steps: Mapping[str, tuple[str, ...]], policy: str = "retain", **status: Any) -> JobFlow:
@@ -38,11 +37,10 @@ def flow(steps: Mapping[str, tuple[str, ...]], policy: str = "retain", **status:
     return JobFlow(metadata, JobFlowSpec(flows, policy), JobFlowStatus(**status))
 
 
-def job(step: str, phase: str = "Running", **status: Any) -> Job:
-    metadata = Metadata(
-        name=f"train-{step}", namespace="team", uid=f"uid-{step}", creation_timestamp="2026-01-01T00:00:00Z"
-    )
-    return Job(metadata, JobSpec(tasks=(TASK,)), JobStatus(state=JobState(phase=phase), **status))
+def job_of(step: str, phase: str = "Running", **status: Any) -> Job:
+    """The job that the flow made for a step."""
+    metadata = {"uid": f"uid-{step}", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return job(TASK, name=f"train-{step}", phase=phase, metadata=metadata, status=status)
 
 
 def by_name(*jobs: Job) -> dict[str, Job]:
@@ -50,7 +48,7 @@ def by_name(*jobs: Job) -> dict[str, Job]:
 
 
 def templates(*names: str) -> dict[str, JobTemplate]:
-    return {name: JobTemplate(Metadata(name=name, namespace="team"), JobSpec(tasks=(TASK,))) for name in names}
+    return {name: JobTemplate(Metadata(name=name, namespace="team"), SPEC) for name in names}
 
 
 def made(decision: rules.Decision) -> list[str]:
@@ -64,16 +62,16 @@ DIAMOND = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}
     ("jobs", "makes", "phase"),
     [
         ((), ["train-a"], "Pending"),
-        ((job("a", ""),), [], "Pending"),
-        ((job("a", "Pending"),), [], "Pending"),
-        ((job("a"),), [], "Running"),
-        ((job("a", "Completed"),), ["train-b", "train-c"], "Running"),
-        ((job("a", "Completed"), job("b", "Completed"), job("c")), [], "Running"),
-        ((job("a", "Completed"), job("b", "Completed"), job("c", "Completed")), ["train-d"], "Running"),
-        (tuple(job(name, "Completed") for name in "abcd"), [], "Succeed"),
-        ((job("a", "Completed"), job("b", "Failed"), job("c")), [], "Failed"),
-        ((job("a", "Terminated"),), [], "Failed"),
-        ((job("a", "Aborted"),), [], "Running"),
+        ((job_of("a", ""),), [], "Pending"),
+        ((job_of("a", "Pending"),), [], "Pending"),
+        ((job_of("a"),), [], "Running"),
+        ((job_of("a", "Completed"),), ["train-b", "train-c"], "Running"),
+        ((job_of("a", "Completed"), job_of("b", "Completed"), job_of("c")), [], "Running"),
+        ((job_of("a", "Completed"), job_of("b", "Completed"), job_of("c", "Completed")), ["train-d"], "Running"),
+        (tuple(job_of(name, "Completed") for name in "abcd"), [], "Succeed"),
+        ((job_of("a", "Completed"), job_of("b", "Failed"), job_of("c")), [], "Failed"),
+        ((job_of("a", "Terminated"),), [], "Failed"),
+        ((job_of("a", "Aborted"),), [], "Running"),
     ],
 )
 def test_steps_start_when_what_they_depend_on_is_completed(jobs: tuple[Job, ...], makes: list[str], phase: str) -> None:
@@ -88,7 +86,7 @@ def test_jobs_are_the_flows_own_and_say_where_they_come_from() -> None:
     assert body["metadata"]["labels"] == body["metadata"]["annotations"] == marks
     (owner,) = body["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"], owner["controller"]) == ("JobFlow", "flow-uid", True)
-    assert body["spec"] == JobSpec(tasks=(TASK,))
+    assert body["spec"] == SPEC
 
 
 def test_a_name_too_long_for_a_label_is_only_an_annotation() -> None:
@@ -110,7 +108,7 @@ def test_a_new_flow_starts_at_once_and_gets_its_first_status_later() -> None:
     decision = rules.decide(one, {}, templates("a"), new=True)
     assert made(decision) == ["train-a"]
     assert (decision.status, decision.again_s) == (one.status, rules.FIRST_STATUS_S)
-    running = rules.decide(one, by_name(job("a")), templates("a"), new=True)
+    running = rules.decide(one, by_name(job_of("a")), templates("a"), new=True)
     assert running.status.state.phase == "Running"
 
 
@@ -155,12 +153,12 @@ def probing(probe: dict[str, Any]) -> JobFlow:
 
 def test_a_probe_of_task_phases_lets_a_step_start_while_its_target_runs() -> None:
     one = probing({"taskStatusList": [{"taskName": "worker", "phase": "Running"}]})
-    half = by_name(job("a", task_status_count={"worker": TaskState({"Running": 1, "Pending": 1})}))
+    half = by_name(job_of("a", taskStatusCount={"worker": {"phase": {"Running": 1, "Pending": 1}}}))
     waiting = rules.decide(one, half, templates("a", "b"))
     assert (made(waiting), waiting.again_s) == ([], rules.PROBE_EVERY_S)
-    whole = by_name(job("a", task_status_count={"worker": TaskState({"Running": 2})}))
+    whole = by_name(job_of("a", taskStatusCount={"worker": {"phase": {"Running": 2}}}))
     assert made(rules.decide(one, whole, templates("a", "b"))) == ["train-b"]
-    assert made(rules.decide(one, by_name(job("a", "Completed")), templates("a", "b"))) == ["train-b"]
+    assert made(rules.decide(one, by_name(job_of("a", "Completed")), templates("a", "b"))) == ["train-b"]
 
 
 def test_a_probe_over_the_network_is_asked_of_running_targets_and_waited_for() -> None:
@@ -171,19 +169,19 @@ def test_a_probe_over_the_network_is_asked_of_running_targets_and_waited_for() -
             "tcpSocketList": [{"taskName": "worker", "port": 23456}, {"taskName": "elsewhere", "port": 1}],
         }
     )
-    assert rules.checks(one, by_name(job("a", "Pending"))) == set()
-    running = by_name(job("a"))
+    assert rules.checks(one, by_name(job_of("a", "Pending"))) == set()
+    running = by_name(job_of("a"))
     asked = rules.checks(one, running)
     http = rules.Check("train-a", "worker", 8080, "/up", ("Host", "x"))
     tcp = rules.Check("train-a", "worker", 23456)
     assert asked == {http, tcp}
     assert made(rules.decide(one, running, templates("a", "b"), {http})) == []
     assert made(rules.decide(one, running, templates("a", "b"), asked)) == ["train-b"]
-    assert rules.checks(one, by_name(job("a"), job("b"))) == set()
+    assert rules.checks(one, by_name(job_of("a"), job_of("b"))) == set()
 
 
 def test_what_is_retained_follows_the_policy() -> None:
-    done = by_name(*(job(name, "Completed") for name in "abcd"))
+    done = by_name(*(job_of(name, "Completed") for name in "abcd"))
     assert rules.decide(flow(DIAMOND), done, {}).delete == ()
     decision = rules.decide(flow(DIAMOND, "delete"), done, {})
     assert decision.delete == tuple(done.values())
@@ -194,7 +192,7 @@ def test_what_is_retained_follows_the_policy() -> None:
 
 def test_a_flow_that_failed_stays_failed_and_one_that_is_deleted_makes_nothing() -> None:
     failed = flow(DIAMOND, state=FlowState("Failed"))
-    decision = rules.decide(failed, by_name(job("a", "Completed")), templates(*"abcd"))
+    decision = rules.decide(failed, by_name(job_of("a", "Completed")), templates(*"abcd"))
     assert (made(decision), decision.status.state.phase, decision.said) == ([], "Failed", ())
     metadata = msgspec.structs.replace(failed.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
     going = msgspec.structs.replace(flow(DIAMOND), metadata=metadata)
@@ -203,7 +201,10 @@ def test_a_flow_that_failed_stays_failed_and_one_that_is_deleted_makes_nothing()
 
 def test_the_status_lists_jobs_by_phase_in_the_order_of_the_flow() -> None:
     jobs = by_name(
-        job("d", "Aborted"), job("c", "Completing"), job("b", "Pending"), job("a", "Completed", retry_count=2)
+        job_of("d", "Aborted"),
+        job_of("c", "Completing"),
+        job_of("b", "Pending"),
+        job_of("a", "Completed", retryCount=2),
     )
     status = rules.decide(flow(DIAMOND), jobs, {}).status
     assert status.completed_jobs == ("train-a",)
@@ -233,14 +234,14 @@ class World:
             step = body["metadata"]["name"].removeprefix("train-")
             assert step not in self.completed, "a step ran twice"
             assert set(self.steps[step]) <= self.completed, "a step began before what it depends on"
-            self.jobs[f"train-{step}"] = job(step)
+            self.jobs[f"train-{step}"] = job_of(step)
 
     def end(self, choice: int, phase: str) -> None:
         running = [name for name, one in self.jobs.items() if one.status.state.phase == "Running"]
         if running:
             name = running[choice % len(running)]
             step = name.removeprefix("train-")
-            self.jobs[name] = job(step, phase)
+            self.jobs[name] = job_of(step, phase)
             if phase == "Completed":
                 self.completed.add(step)
 

@@ -16,7 +16,7 @@ from baton.sim.run.metrics import (
 )
 from baton.sim.run.prediction import FIRST_GUESS_S, TraceHistory, corrected
 from baton.sim.run.sharing import Resident, SharingModel, interference
-from baton.sim.traces.workload import TraceJob
+from tests.sim.trace_jobs import job
 
 CARD_MIB = 16_384
 HALF_BUSY = Resident(0.5, 15_300)
@@ -55,12 +55,6 @@ def test_without_the_lock_an_oversubscribed_card_thrashes() -> None:
     assert SharingModel(lock=False).speed([HALF_BUSY] * 2, CARD_MIB) == pytest.approx(1 / 8.5)
 
 
-def job(
-    name: str, duration_s: float, *, submit_s: float = 0, gpus: int = 1, tenant: str = "t", family: str = "f"
-) -> TraceJob:
-    return TraceJob(name=name, duration_s=duration_s, submit_s=submit_s, cards=gpus, tenant=tenant, family=family)
-
-
 def test_a_guess_is_the_mean_of_the_last_two_of_the_family() -> None:
     history = TraceHistory()
     assert history.predict(job("a", 1)) == FIRST_GUESS_S
@@ -75,7 +69,10 @@ def test_numbered_families_are_apart_and_numbered_names_are_not() -> None:
     history = TraceHistory()
     history.observe(job("a", 10, family="f-1"), 10)
     history.observe(job("a", 1000, family="f-2"), 1000)
-    assert (history.predict(job("b", 1, family="f-1")), history.predict(job("b", 1, family="f-2"))) == (10, 1000)
+    assert (history.predict(job("b", 1, family="f-1")), history.predict(job("b", 1, family="f-2"))) == (
+        10,
+        1000,
+    )
     history.observe(job("train-7", 50, family=""), 50)
     assert history.predict(job("train-8", 1, family="")) == 50
 
@@ -99,13 +96,13 @@ def test_jain_is_one_for_equals_and_one_over_n_for_one_alone() -> None:
 
 
 def test_a_tenant_alone_on_its_share_waits_for_its_own_jobs_only() -> None:
-    jobs = [job("a", 100), job("b", 100), job("c", 10), job("wide", 50, gpus=4, submit_s=200)]
+    jobs = [job("a", 100), job("b", 100), job("c", 10), job("wide", 50, cards=4, submit_s=200)]
     # Two cards: a and b run at once, c waits until 100; wide wants four cards and takes twice as long on two.
     assert alone_jct(jobs, 2) == {"a": 100, "b": 100, "c": 110, "wide": 100}
 
 
 def test_finish_time_fairness_compares_with_an_equal_share() -> None:
-    jobs = [job("a", 100, tenant="x", gpus=2), job("b", 100, tenant="y", gpus=2)]
+    jobs = [job("a", 100, tenant="x", cards=2), job("b", 100, tenant="y", cards=2)]
     outcomes = {
         name: Outcome(name=name, tenant=tenant, gpus=2, submit_s=0, duration_s=100, start_s=0, end_s=end_s, ran_s=100)
         for name, tenant, end_s in (("a", "x", 100), ("b", "y", 300))

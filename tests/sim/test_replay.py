@@ -19,15 +19,11 @@ from baton.sim.run.sharing import SharingModel
 from baton.sim.run.translation import engine_node
 from baton.sim.traces.synthetic import SyntheticSettings, generate
 from baton.sim.traces.workload import TraceJob, TraceNode, uniform_cluster
+from tests.sim.trace_jobs import job
 
 
 def cluster(gpus: int = 2, cards_per_node: int = 2, slots: int = 1) -> list[Node]:
     return [engine_node(node, slots) for node in uniform_cluster(gpus, cards_per_node)]
-
-
-def job(name: str, duration_s: float, *, submit_s: float = 0, cards: int = 1, **fields: object) -> TraceJob:
-    plain = TraceJob(name=name, duration_s=duration_s, submit_s=submit_s, cards=cards)
-    return msgspec.structs.replace(plain, **fields)
 
 
 def replay(
@@ -44,7 +40,12 @@ def replay(
 
 
 def test_first_come_first_served() -> None:
-    jobs = [job("a", 100), job("b", 50, submit_s=1), job("c", 10, submit_s=2), job("d", 10, submit_s=3)]
+    jobs = [
+        job("a", 100),
+        job("b", 50, submit_s=1),
+        job("c", 10, submit_s=2),
+        job("d", 10, submit_s=3),
+    ]
     summary, times = replay(jobs)
     # a and b take the two cards; c gets b's at 51, d the same card at 61.
     assert times == {"a": (0, 100), "b": (1, 51), "c": (51, 61), "d": (61, 71)}
@@ -61,7 +62,11 @@ def test_times_count_from_the_first_submission() -> None:
 
 
 def test_a_gang_starts_only_as_a_whole() -> None:
-    jobs = [job("one", 100), job("gang", 10, submit_s=1, cards=1, tasks=2), job("late", 5, submit_s=2)]
+    jobs = [
+        job("one", 100),
+        job("gang", 10, submit_s=1, cards=1, tasks=2),
+        job("late", 5, submit_s=2),
+    ]
     _, times = replay(jobs)
     # The gang would need both cards; meanwhile the later job may use the idle one.
     assert times == {"one": (0, 100), "late": (2, 7), "gang": (100, 110)}
@@ -102,7 +107,11 @@ def test_history_teaches_which_families_are_short() -> None:
         job("y1", 5, submit_s=1, cards=2, family="y"),
         job("wall", 50, submit_s=150, cards=2, family="z"),
     ]
-    jobs = [*past, job("x2", 100, submit_s=151, cards=2, family="x"), job("y2", 5, submit_s=152, cards=2, family="y")]
+    jobs = [
+        *past,
+        job("x2", 100, submit_s=151, cards=2, family="x"),
+        job("y2", 5, submit_s=152, cards=2, family="y"),
+    ]
     _, times = replay(jobs, "sjf-predicted")
     assert [times["y2"], times["x2"]] == [(200, 205), (205, 305)]
 

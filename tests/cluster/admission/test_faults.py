@@ -15,8 +15,8 @@ from cryptography import x509
 
 from testbed.bed import Bed
 from testbed.errors import BedError
-from tests.admission.cases import container, job, pod_group, queue, task_of
 from tests.admission.cases import pod as gpu_pod
+from tests.admission.cases import pod_group, queue, task_of
 from tests.cluster.admission.webhooks import (
     NAMESPACE,
     Kubectl,
@@ -29,6 +29,7 @@ from tests.cluster.admission.webhooks import (
 )
 from tests.cluster.installation import install_crds
 from tests.cluster.manifests import pod
+from tests.volcano_jobs import container, manifest
 
 pytestmark = pytest.mark.cluster
 
@@ -49,7 +50,7 @@ def admission(crds: None, kwok_bed: Bed, tmp_path: Path) -> Iterator[Replica]:
 
 def test_an_outage_stops_what_is_ours_and_nobody_else(admission: Replica, kwok_bed: Bed, kwok_namespace: str) -> None:
     kubectl = Kubectl(kwok_bed, kwok_namespace)
-    assert kubectl.apply(job(name="earlier"), queue("earlier"))[0] == 0
+    assert kubectl.apply(manifest(name="earlier"), queue("earlier"))[0] == 0
     admission.kill()
     api = kwok_bed.api
     queues = "/apis/scheduling.volcano.sh/v1beta1/queues"
@@ -68,7 +69,7 @@ def test_an_outage_stops_what_is_ours_and_nobody_else(admission: Replica, kwok_b
     assert status_of(groups, pod_group(minMember=1)) == 201
 
     jobs = f"/apis/batch.volcano.sh/v1alpha1/namespaces/{kwok_namespace}/jobs"
-    assert status_of(jobs, job(name="later")) == 500
+    assert status_of(jobs, manifest(name="later")) == 500
     assert api.request("DELETE", f"{queues}/earlier")[0] == 500, "others may be below it"
     assert status_of(pods, {**gpu_pod(container(resources=shared)), "metadata": {"name": "shared"}}) == 500
 
@@ -79,7 +80,7 @@ def test_an_outage_stops_what_is_ours_and_nobody_else(admission: Replica, kwok_b
 
     admission.start()
     admission.wait_ready()
-    kwok_bed.wait_for(lambda: status_of(jobs, job(name="later")) == 201, "jobs to be accepted again")
+    kwok_bed.wait_for(lambda: status_of(jobs, manifest(name="later")) == 201, "jobs to be accepted again")
     api.delete(f"{queues}/earlier")
 
 
@@ -140,7 +141,7 @@ def test_certificates_change_while_requests_flow_and_none_fails(
         def ask() -> None:
             nonlocal answered
             while not stop.is_set():
-                status, answer = kwok_bed.api.request("POST", path, job(task_of(container(command="train.sh"))))
+                status, answer = kwok_bed.api.request("POST", path, manifest(task_of(container(command="train.sh"))))
                 if status != 422 or b"expected a list" not in answer:
                     failures.append(f"{status} {answer[:300]!r}")
                 answered += 1
@@ -203,6 +204,6 @@ def test_a_replica_that_is_told_to_stop_answers_until_it_is_gone(
         ender = threading.Thread(target=lambda: ended.append(replica.terminate()))
         ender.start()
         kwok_bed.wait_for(lambda: not replica.ready(), "the replica to say that it is leaving")
-        assert kwok_bed.api.request("POST", path, job())[0] == 201
+        assert kwok_bed.api.request("POST", path, manifest())[0] == 201
         ender.join()
         assert ended == [0]

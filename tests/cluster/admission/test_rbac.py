@@ -19,8 +19,9 @@ from testbed.bed import Bed, BedOptions
 from testbed.errors import BedError
 from testbed.kwok import OUTCOME
 from testbed.processes import Component
-from tests.admission.cases import Object, container, cron_job, hyper_node, job, job_flow, member, queue, task
+from tests.admission.cases import cron_job, hyper_node, job_flow, member, queue
 from tests.cluster.admission.webhooks import NAMESPACE, Replica, called, free_port, install_webhooks, remove_webhooks
+from tests.volcano_jobs import Object, container, manifest, task
 
 pytestmark = pytest.mark.cluster
 
@@ -190,8 +191,8 @@ def live(bed: Bed, namespace: str) -> None:
         return str(bed.api.get(path).get("status", {}).get("state", {}).get("phase", ""))
 
     plugins: Object = {"svc": [], "ssh": [], "env": []}
-    apply(queue("team"), job(task(template=SUCCEEDS), queue="team", plugins=plugins, ttlSecondsAfterFinished=2))
-    template = {**job(task(template=SUCCEEDS), name="step"), "apiVersion": "flow.volcano.sh/v1alpha1"}
+    apply(queue("team"), manifest(task(template=SUCCEEDS), queue="team", plugins=plugins, ttlSecondsAfterFinished=2))
+    template = {**manifest(task(template=SUCCEEDS), name="step"), "apiVersion": "flow.volcano.sh/v1alpha1"}
     apply({**template, "kind": "JobTemplate"}, job_flow({"name": "step"}, jobRetainPolicy="delete"))
     apply(cron_job(schedule="@every 1s", jobTemplate={"spec": {"tasks": [task(template=SUCCEEDS)]}}))
     pods = {"labels": {"app": "web"}, "annotations": {}}
@@ -199,7 +200,7 @@ def live(bed: Bed, namespace: str) -> None:
     spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": bare}
     apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec})
     apply(hyper_node(member(regexMatch={"pattern": ".*"}), name=f"{namespace}-all"))
-    apply(job(name="stays"))
+    apply(manifest(name="stays"))
     bed.wait_for(lambda: phase(f"{collection}/stays") == "Running", "a job to run", 120)
     bed.wait_for(lambda: not bed.api.exists(f"{collection}/train"), "a job to complete and go", 120)
     owner = bed.api.get(f"{collection}/stays")["metadata"]

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from testbed.bed import Bed
-from tests.admission.cases import CASES, Case, Object, changed, container, job, pod, pod_group, queue, task, task_of
+from tests.admission.cases import CASES, Case, changed, pod, pod_group, queue, task_of
 from tests.admission.test_refusals import review
 from tests.cluster.admission.webhooks import Kubectl, Replica, running
 from tests.cluster.installation import install_crds
+from tests.volcano_jobs import Object, container, manifest, task
 
 pytestmark = pytest.mark.cluster
 
@@ -73,7 +74,7 @@ def test_kubectl_apply_is_refused_with_the_sentence_of_every_rule(
 
 
 def test_the_job_of_the_tutorial_with_a_bare_command_is_shown_the_right_form(kubectl: Kubectl) -> None:
-    code, said = kubectl.apply(job(task_of(container(command="train.sh"))))
+    code, said = kubectl.apply(manifest(task_of(container(command="train.sh"))))
     assert code == 1
     assert 'spec.tasks[0].template.spec.containers[0].command is "train.sh"' in said
     assert 'write `command: ["train.sh"]`' in said
@@ -89,8 +90,8 @@ def test_a_change_that_may_not_be_is_refused(kubectl: Kubectl, case: Case) -> No
 
 
 def test_a_job_can_grow_and_be_deleted(kubectl: Kubectl, kwok_bed: Bed, kwok_namespace: str) -> None:
-    assert kubectl.apply(job())[0] == 0
-    code, said = kubectl.apply(job(task(replicas=5)))
+    assert kubectl.apply(manifest())[0] == 0
+    code, said = kubectl.apply(manifest(task(replicas=5)))
     assert code == 0, said
     spec = stored(kwok_bed, "batch.volcano.sh/v1alpha1", kwok_namespace, "jobs", "train")
     assert (spec["tasks"][0]["replicas"], spec["tasks"][0]["maxRetry"]) == (5, 3)
@@ -127,7 +128,7 @@ def test_a_change_of_the_hierarchy_alone_is_checked_and_of_a_label_is_not(kubect
 
 def test_a_queue_and_its_first_job_come_in_one_file(kubectl: Kubectl, kwok_bed: Bed) -> None:
     try:
-        code, said = kubectl.apply(queue("fresh"), job(queue="fresh"))
+        code, said = kubectl.apply(queue("fresh"), manifest(queue="fresh"))
         assert code == 0, said
     finally:
         kwok_bed.api.delete(f"{QUEUES}/fresh")
@@ -140,7 +141,7 @@ def stored(bed: Bed, group: str, namespace: str, plural: str, name: str) -> Any:
 def test_defaults_are_stored(kubectl: Kubectl, kwok_bed: Bed, kwok_namespace: str) -> None:
     nameless = task()
     del nameless["name"]
-    assert kubectl.apply(job(nameless, plugins={"pytorch": []}))[0] == 0
+    assert kubectl.apply(manifest(nameless, plugins={"pytorch": []}))[0] == 0
     spec = stored(kwok_bed, "batch.volcano.sh/v1alpha1", kwok_namespace, "jobs", "train")
     assert (spec["queue"], spec["schedulerName"], spec["maxRetry"], spec["minAvailable"]) == (
         "default",
@@ -178,7 +179,7 @@ def test_memory_of_a_card_without_a_number_is_one_card(
 
 def test_a_warning_reaches_the_user(kubectl: Kubectl) -> None:
     both = {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 4096, "volcano.sh/vgpu-memory-percentage": 50}
-    code, said = kubectl.apply(job(task_of(container(resources={"limits": both}))))
+    code, said = kubectl.apply(manifest(task_of(container(resources={"limits": both}))))
     assert code == 0
     assert "Warning:" in said
     assert "the percentage counts" in said
@@ -193,7 +194,7 @@ def test_a_gpu_pod_that_is_right_and_a_foreign_pod_with_its_own_gpus_are_let_thr
 
 
 def test_refusals_are_counted(admission: Replica, kubectl: Kubectl) -> None:
-    kubectl.apply(job(minAvailable=-1))
+    kubectl.apply(manifest(minAvailable=-1))
     metrics = admission.metrics()
     assert 'baton_admission_refusals_total{rule="min-available"}' in metrics
     assert 'baton_admission_requests_total{path="/jobs/mutate",result="refused"}' in metrics

@@ -130,7 +130,7 @@ def ready_pods(bed: Bed, name: str) -> set[str]:
     }
 
 
-def job(name: str, **spec: Any) -> dict[str, Any]:
+def quick_example(name: str, **spec: Any) -> dict[str, Any]:
     """An example that comes to its end at once, with an image that this node has."""
     found: dict[str, Any] = yaml.safe_load((EXAMPLES / "shared-gpus.yaml").read_text())
     found["metadata"]["name"] = name
@@ -188,13 +188,13 @@ def bound(bed: Bed, namespace: str) -> list[str]:
 
 def test_a_job_is_admitted_placed_and_completed_by_pods(installed: Bed, namespace: str) -> None:
     bed = installed
-    until_accepted(bed, namespace, job("train"))
+    until_accepted(bed, namespace, quick_example("train"))
     until_completed(bed, namespace, "train")
     members = [f"train-worker-{number}" for number in range(4)]
     bed.wait_for(lambda: bound(bed, namespace) == members, "the scheduler's pods to have bound each member once")
     with pytest.raises(BedError, match=r"expected a list: write `command: \[\"train.sh\"\]`"):
-        apply(bed, namespace, job("wrong", command="train.sh"))
-    apply(bed, namespace, job("huge", resources={"limits": {"nvshare.com/gpu": "1000"}}))
+        apply(bed, namespace, quick_example("wrong", command="train.sh"))
+    apply(bed, namespace, quick_example("huge", resources={"limits": {"nvshare.com/gpu": "1000"}}))
     bed.wait_for(
         lambda: "the job is not admitted" in command(bed, "baton", "why", "huge", "-n", namespace).stdout,
         "the verdict on huge",
@@ -216,7 +216,7 @@ def test_another_scheduler_takes_over_when_the_leaders_pod_is_gone(installed: Be
     old = leader(bed)
     bed.kubectl("delete", "pod", "-n", NAMESPACE, old, "--grace-period=0", "--force")
     bed.wait_for(lambda: leader(bed) not in ("", old), "another scheduler to lead", 120.0)
-    until_accepted(bed, namespace, job("next"))
+    until_accepted(bed, namespace, quick_example("next"))
     until_completed(bed, namespace, "next")
 
 
@@ -228,10 +228,10 @@ def test_without_admission_foreign_pods_are_created_and_ours_are_refused(install
     apply(bed, namespace, pod("foreign", ["true"]))
     bed.wait_for_pod(namespace, "foreign", "Succeeded")
     with pytest.raises(BedError, match="failed calling webhook"):
-        apply(bed, namespace, job("unchecked"))
+        apply(bed, namespace, quick_example("unchecked"))
     bed.kubectl("scale", "-n", NAMESPACE, "deployment/baton-admission", "--replicas=2")
     until_ready(bed, "deployment/baton-admission")
-    until_accepted(bed, namespace, job("checked"))
+    until_accepted(bed, namespace, quick_example("checked"))
     until_completed(bed, namespace, "checked")
 
 

@@ -7,7 +7,9 @@ from typing import Any
 
 from testbed.api import ApiError
 from testbed.bed import Bed
+from testbed.images import BUSYBOX
 from tests.cluster.jobs.conftest import NODES, create, path
+from tests.volcano_jobs import container, manifest, task
 
 
 class RunningJob:
@@ -91,24 +93,17 @@ class RunningJob:
         self.bed.api.patch(path("jobs", self.namespace, self.name), changes)
 
 
-def task(name: str = "worker", replicas: int = 2, **more: Any) -> dict[str, Any]:
+def small_task(name: str = "worker", replicas: int = 2, **more: Any) -> dict[str, Any]:
     """A task of small pods on the tests' own nodes, which the bed's kube-scheduler binds."""
-    container = {
-        "name": "main",
-        "image": "baton.test/busybox:1",
-        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
-    }
-    template = {"spec": {"containers": [container], "nodeSelector": NODES, "restartPolicy": "Never"}}
-    return {"name": name, "replicas": replicas, "template": template, **more}
+    small = container(image=BUSYBOX, resources={"requests": {"cpu": "100m", "memory": "64Mi"}})
+    template = {"spec": {"containers": [small], "nodeSelector": NODES, "restartPolicy": "Never"}}
+    return task(name, replicas, template=template, **more)
 
 
-def job(*tasks: Mapping[str, Any], name: str = "", **spec: Any) -> dict[str, Any]:
+def small_job(*tasks: dict[str, Any], name: str = "", **spec: Any) -> dict[str, Any]:
     """A job that kube-scheduler places."""
-    tasks = tasks or (task(),)
-    return {
-        "metadata": {"name": name or f"job-{secrets.token_hex(3)}"},
-        "spec": {"schedulerName": "default-scheduler", "tasks": list(tasks), **spec},
-    }
+    name = name or f"job-{secrets.token_hex(3)}"
+    return manifest(*(tasks or (small_task(),)), name=name, schedulerName="default-scheduler", **spec)
 
 
 class Doorman:

@@ -9,7 +9,7 @@ import pytest
 from testbed.bed import Bed
 from testbed.kwok import OUTCOME
 from tests.cluster.jobs.conftest import ControllerProcess, create, events, path
-from tests.cluster.jobs.running_jobs import Doorman, task
+from tests.cluster.jobs.running_jobs import Doorman, small_task
 
 pytestmark = pytest.mark.cluster
 
@@ -32,7 +32,7 @@ class CronJobs:
 
     def make(self, name: str, ago: int, *, outcome: str = "", **spec: Any) -> None:
         """One whose time was so many minutes ago, though it was made now."""
-        member = task("worker", 1)
+        member = small_task("worker", 1)
         if outcome:
             member["template"]["metadata"] = {"annotations": {OUTCOME: outcome}}
         job = {"schedulerName": "default-scheduler", "minAvailable": 1, "tasks": [member]}

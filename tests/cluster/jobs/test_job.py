@@ -6,7 +6,7 @@ import pytest
 
 from testbed.bed import Bed
 from tests.cluster.jobs.conftest import NODES, ControllerProcess, events, path
-from tests.cluster.jobs.running_jobs import Doorman, RunningJob, job, task
+from tests.cluster.jobs.running_jobs import Doorman, RunningJob, small_job, small_task
 
 pytestmark = pytest.mark.cluster
 
@@ -17,16 +17,16 @@ Start = Callable[..., RunningJob]
 def start(job_bed: Bed, controller: ControllerProcess, namespace: str) -> Iterator[Start]:
     """Makes jobs whose groups are let in at once."""
     with Doorman(job_bed, namespace):
-        yield lambda *tasks, **spec: RunningJob(job_bed, namespace, job(*tasks, **spec))
+        yield lambda *tasks, **spec: RunningJob(job_bed, namespace, small_job(*tasks, **spec))
 
 
 def test_a_job_runs_to_its_end_under_the_names_that_everybody_knows(
     job_bed: Bed, controller: ControllerProcess, namespace: str
 ) -> None:
     annotations = {"volcano.sh/preemptable": "true", "example.com/mine": "yes"}
-    body = job(
-        task("ps", 1, topologyPolicy="best-effort"),
-        task("worker", 2),
+    body = small_job(
+        small_task("ps", 1, topologyPolicy="best-effort"),
+        small_task("worker", 2),
         name="train",
         minAvailable=3,
         queue="default",
@@ -113,7 +113,7 @@ def test_a_job_runs_to_its_end_under_the_names_that_everybody_knows(
 
 
 def test_a_failed_pod_restarts_the_job_until_the_retries_are_used_up(start: Start) -> None:
-    mine = start(task(replicas=2), policies=[{"event": "PodFailed", "action": "RestartJob"}], maxRetry=2)
+    mine = start(small_task(replicas=2), policies=[{"event": "PodFailed", "action": "RestartJob"}], maxRetry=2)
     for version in range(2):
         mine.until("Running", running=2, version=version)
         mine.end(f"{mine.name}-worker-0", "fail")
@@ -124,7 +124,7 @@ def test_a_failed_pod_restarts_the_job_until_the_retries_are_used_up(start: Star
 
 
 def test_a_restarted_pod_leaves_the_others_alone(start: Start) -> None:
-    mine = start(task(replicas=3, policies=[{"event": "PodFailed", "action": "RestartPod"}]))
+    mine = start(small_task(replicas=3, policies=[{"event": "PodFailed", "action": "RestartPod"}]))
     mine.until("Running", running=3)
     before = {name: pod["metadata"]["uid"] for name, pod in mine.pods().items()}
     mine.end(f"{mine.name}-worker-1", "fail")
@@ -135,7 +135,7 @@ def test_a_restarted_pod_leaves_the_others_alone(start: Start) -> None:
 
 
 def test_an_evicted_pod_is_an_event_and_a_scaled_down_one_is_not(start: Start, job_bed: Bed, namespace: str) -> None:
-    mine = start(task(replicas=3), policies=[{"event": "PodEvicted", "action": "TerminateJob"}])
+    mine = start(small_task(replicas=3), policies=[{"event": "PodEvicted", "action": "TerminateJob"}])
     mine.until("Running", running=3)
     mine.scale(0, 2, 2)
     mine.until_pods(lambda pods: len(pods) == 2, "two pods")
@@ -151,7 +151,7 @@ def test_an_evicted_pod_is_an_event_and_a_scaled_down_one_is_not(start: Start, j
 
 
 def test_without_a_policy_a_lost_pod_is_made_again(start: Start, job_bed: Bed, namespace: str) -> None:
-    mine = start(task(replicas=2))
+    mine = start(small_task(replicas=2))
     mine.until("Running", running=2)
     uid = mine.pods()[f"{mine.name}-worker-0"]["metadata"]["uid"]
     job_bed.api.delete(f"/api/v1/namespaces/{namespace}/pods/{mine.name}-worker-0", grace_s=0)
@@ -163,7 +163,7 @@ def test_without_a_policy_a_lost_pod_is_made_again(start: Start, job_bed: Bed, n
 
 
 def test_scaling_up_makes_pods_and_tells_the_others(start: Start, job_bed: Bed, namespace: str) -> None:
-    mine = start(task(replicas=1), plugins={"svc": []})
+    mine = start(small_task(replicas=1), plugins={"svc": []})
     mine.until("Running", running=1)
     mine.scale(0, 3, 3)
     mine.until("Running", running=3)
@@ -179,7 +179,7 @@ def test_scaling_up_makes_pods_and_tells_the_others(start: Start, job_bed: Bed, 
 
 
 def test_commands_abort_and_resume_a_job_and_are_gone_afterwards(start: Start, job_bed: Bed, namespace: str) -> None:
-    mine = start(task(replicas=2))
+    mine = start(small_task(replicas=2))
     mine.until("Running", running=2)
     mine.order("AbortJob")
     mine.until("Aborted")
@@ -196,8 +196,8 @@ def test_commands_abort_and_resume_a_job_and_are_gone_afterwards(start: Start, j
 
 
 def test_a_completed_task_completes_the_job(start: Start) -> None:
-    master = task("master", 1, policies=[{"event": "TaskCompleted", "action": "CompleteJob"}])
-    mine = start(master, task("worker", 2))
+    master = small_task("master", 1, policies=[{"event": "TaskCompleted", "action": "CompleteJob"}])
+    mine = start(master, small_task("worker", 2))
     mine.until("Running", running=3)
     mine.end(f"{mine.name}-master-0", "succeed")
     mine.until("Completed", succeeded=1)
@@ -206,7 +206,7 @@ def test_a_completed_task_completes_the_job(start: Start) -> None:
 
 
 def test_enough_successes_complete_the_job(start: Start) -> None:
-    mine = start(task(replicas=3), minSuccess=1)
+    mine = start(small_task(replicas=3), minSuccess=1)
     mine.until("Running", running=3)
     mine.end(f"{mine.name}-worker-2", "succeed")
     mine.until("Completed")
@@ -214,19 +214,19 @@ def test_enough_successes_complete_the_job(start: Start) -> None:
 
 
 def test_a_task_starts_after_those_that_it_depends_on(start: Start, job_bed: Bed) -> None:
-    late = task("worker", 1, dependsOn={"name": ["ps"]})
+    late = small_task("worker", 1, dependsOn={"name": ["ps"]})
     late["template"]["spec"]["nodeSelector"] = NODES
-    blocked = task("ps", 1)
+    blocked = small_task("ps", 1)
     blocked["template"]["spec"]["nodeSelector"] = {"no.such/label": "x"}
     mine = start(blocked, late, minAvailable=1)
     mine.until("Pending", pending=1)
     assert list(mine.pods()) == [f"{mine.name}-ps-0"]
-    free = start(task("ps", 1), task("worker", 1, dependsOn={"name": ["ps"]}), minAvailable=1)
+    free = start(small_task("ps", 1), small_task("worker", 1, dependsOn={"name": ["ps"]}), minAvailable=1)
     free.until("Running", running=2)
 
 
 def test_a_finished_job_goes_when_its_time_is_over(start: Start, job_bed: Bed, namespace: str) -> None:
-    mine = start(task(replicas=1), ttlSecondsAfterFinished=1)
+    mine = start(small_task(replicas=1), ttlSecondsAfterFinished=1)
     mine.end(f"{mine.name}-worker-0", "succeed")
     where = path("jobs", namespace, mine.name)
     job_bed.wait_for(lambda: not job_bed.api.exists(where), "the job to be gone", 90)
@@ -234,7 +234,7 @@ def test_a_finished_job_goes_when_its_time_is_over(start: Start, job_bed: Bed, n
 
 
 def test_a_deleted_job_takes_everything_along(start: Start, job_bed: Bed, namespace: str) -> None:
-    mine = start(task(replicas=2), plugins={"svc": []})
+    mine = start(small_task(replicas=2), plugins={"svc": []})
     mine.until("Running", running=2)
     job_bed.api.delete(path("jobs", namespace, mine.name))
     mine.until_pods(lambda pods: not pods, "no pods")
@@ -248,10 +248,10 @@ def test_a_job_that_is_deleted_and_applied_again_has_everything_of_its_own(
     start: Start, job_bed: Bed, namespace: str
 ) -> None:
     """Its names are those of the earlier one, of which the collector removes things and pods meanwhile."""
-    first = start(task(), name="again", plugins={"svc": [], "ssh": []})
+    first = start(small_task(), name="again", plugins={"svc": [], "ssh": []})
     first.until("Running", running=2)
     job_bed.api.delete(path("jobs", namespace, "again"))
-    second = start(task(), name="again", plugins={"svc": [], "ssh": []})
+    second = start(small_task(), name="again", plugins={"svc": [], "ssh": []})
     second.until("Running", running=2)
     for where in ("services/again", "configmaps/again-svc", "secrets/again-ssh"):
         (owner,) = job_bed.api.get(f"/api/v1/namespaces/{namespace}/{where}")["metadata"]["ownerReferences"]
@@ -262,7 +262,7 @@ def test_a_job_that_is_deleted_and_applied_again_has_everything_of_its_own(
 def test_volumes_are_claimed_and_named_in_the_job(start: Start, job_bed: Bed, namespace: str) -> None:
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "x"}
     volumes = [{"mountPath": "/mine", "volumeClaimName": "ready"}, {"mountPath": "/new", "volumeClaim": claim}]
-    mine = start(task(replicas=1), volumes=volumes)
+    mine = start(small_task(replicas=1), volumes=volumes)
     job_bed.wait_for(
         lambda: any(event["reason"] == "PVCError" for event in events(job_bed, namespace, mine.name)),
         "the missing claim to be told",

@@ -10,7 +10,7 @@ import pytest
 
 from testbed.bed import Bed
 from tests.cluster.jobs.conftest import ControllerProcess, path
-from tests.cluster.jobs.running_jobs import Doorman, RunningJob, job, task
+from tests.cluster.jobs.running_jobs import Doorman, RunningJob, small_job, small_task
 
 pytestmark = pytest.mark.cluster
 
@@ -56,7 +56,11 @@ def test_jobs_start_and_restart_through_the_death_of_their_controller(
             RunningJob(
                 job_bed,
                 namespace,
-                job(task(replicas=3), name=f"life-{number}", policies=[{"event": "PodFailed", "action": "RestartJob"}]),
+                small_job(
+                    small_task(replicas=3),
+                    name=f"life-{number}",
+                    policies=[{"event": "PodFailed", "action": "RestartJob"}],
+                ),
             )
             for number in range(8)
         ]
@@ -92,7 +96,7 @@ def test_a_command_is_carried_out_once_though_its_reader_dies(
     replica = controllers()
     replica.until_leading()
     with Doorman(job_bed, namespace):
-        mine = RunningJob(job_bed, namespace, job(task(replicas=2), maxRetry=9))
+        mine = RunningJob(job_bed, namespace, small_job(small_task(replicas=2), maxRetry=9))
         mine.until("Running", running=2)
         replica.process.kill()
         mine.order("RestartJob")
@@ -113,7 +117,9 @@ def test_pods_lost_while_nobody_looked_are_evictions(job_bed: Bed, controllers: 
     replica.until_leading()
     with Doorman(job_bed, namespace):
         mine = RunningJob(
-            job_bed, namespace, job(task(replicas=2), policies=[{"event": "PodEvicted", "action": "TerminateJob"}])
+            job_bed,
+            namespace,
+            small_job(small_task(replicas=2), policies=[{"event": "PodEvicted", "action": "TerminateJob"}]),
         )
         mine.until("Running", running=2)
         replica.process.kill()

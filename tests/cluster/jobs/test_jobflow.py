@@ -8,7 +8,7 @@ import pytest
 from testbed.bed import Bed
 from testbed.kwok import OUTCOME
 from tests.cluster.jobs.conftest import ControllerProcess, create, events, path
-from tests.cluster.jobs.running_jobs import Doorman, task
+from tests.cluster.jobs.running_jobs import Doorman, small_task
 
 pytestmark = pytest.mark.cluster
 
@@ -21,7 +21,7 @@ class Flows:
         self.namespace = namespace
 
     def template(self, name: str, outcome: str = "succeed", **spec: Any) -> None:
-        member = task("worker", 1)
+        member = small_task("worker", 1)
         if outcome:
             member["template"]["metadata"] = {"annotations": {OUTCOME: outcome}}
         body = {"schedulerName": "default-scheduler", "minAvailable": 1, "tasks": [member], **spec}

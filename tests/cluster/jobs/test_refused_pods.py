@@ -6,7 +6,7 @@ import pytest
 
 from testbed.bed import Bed
 from tests.cluster.jobs.conftest import ControllerProcess, events
-from tests.cluster.jobs.running_jobs import Doorman, RunningJob, job, task
+from tests.cluster.jobs.running_jobs import Doorman, RunningJob, small_job, small_task
 
 pytestmark = pytest.mark.cluster
 
@@ -20,7 +20,7 @@ def test_a_quota_is_told_in_the_status_and_the_pods_come_when_it_is_gone(
         lambda: job_bed.api.get(f"{quotas}/small").get("status", {}).get("hard") == {"pods": "1"}, "the quota"
     )
     with Doorman(job_bed, namespace):
-        mine = RunningJob(job_bed, namespace, job(task(replicas=4, minAvailable=1), minAvailable=1))
+        mine = RunningJob(job_bed, namespace, small_job(small_task(replicas=4, minAvailable=1), minAvailable=1))
         mine.until("Running", running=1)
         job_bed.wait_for(lambda: mine.status["state"].get("reason") == "FailedCreate", "the reason")
         assert "exceeded quota: small" in mine.status["state"]["message"]
@@ -35,10 +35,10 @@ def test_a_quota_is_told_in_the_status_and_the_pods_come_when_it_is_gone(
 def test_a_template_that_the_server_does_not_take_is_told_as_hopeless(
     job_bed: Bed, controller: ControllerProcess, namespace: str
 ) -> None:
-    wrong: dict[str, Any] = task(replicas=1)
+    wrong: dict[str, Any] = small_task(replicas=1)
     wrong["template"]["spec"]["restartPolicy"] = "Sometimes"
     with Doorman(job_bed, namespace):
-        mine = RunningJob(job_bed, namespace, job(wrong))
+        mine = RunningJob(job_bed, namespace, small_job(wrong))
         job_bed.wait_for(lambda: mine.status.get("state", {}).get("reason") == "FailedCreate", "the reason", 60)
         message = mine.status["state"]["message"]
     assert message.startswith("pods can never be made from this template: ")
