@@ -22,13 +22,14 @@ import grpc
 import structlog
 
 from baton.agent import config as configuration
-from baton.agent.kubelet.answers import Answer
 from baton.agent.kubelet.plugin import RECEIVE_LIMIT_BYTES, Board, PluginService
 from baton.agent.node.lock_port import LockClient
 from baton.agent.offers.offers import Offer, plan
 from baton.agent.offers.slot_choice import CardLoad, Policy
 from baton.agent.proto import deviceplugin_pb2 as api
-from baton.gpu.cards import Card, Vendor
+from baton.gpu.cards import Card
+from baton.gpu.containers import ContainerEdits
+from baton.gpu.nvidia import NVIDIA
 from baton.model.ids import CardId
 from bench._lock import ASK, Client, daemon
 
@@ -54,8 +55,8 @@ class _Advisors:
     async def chosen_cards(self, _offer: Offer, _size: int) -> Sequence[CardId]:
         return ()
 
-    def answer(self, _offer: Offer, _slots: Sequence[str]) -> Answer:
-        return Answer()
+    def answer(self, _offer: Offer, _slots: Sequence[str]) -> ContainerEdits:
+        return ContainerEdits()
 
     def allocated(self, _offer: Offer, _slots: Sequence[str]) -> None:
         pass
@@ -67,7 +68,7 @@ class _Advisors:
 def _offer(policy: Policy) -> Offer:
     cards = tuple(
         Card(
-            CardId(f"GPU-{own}"), index, Vendor.NVIDIA, "Tesla T4", 16384, (7, 5), "", index // 8,
+            CardId(f"GPU-{own}"), index, NVIDIA.name, "Tesla T4", 16384, (7, 5), "", index // 8,
             tuple(CardId(f"GPU-{peer}") for peer in _UUIDS[index % 2 :: 2] if peer != own),
         )
         for index, own in enumerate(_UUIDS)

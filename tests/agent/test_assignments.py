@@ -11,7 +11,8 @@ from baton.agent.cluster import assignments
 from baton.agent.cluster.assignments import Container, NodePod, Quantities, Settlement, settle
 from baton.agent.kubelet.podresources import Recorded
 from baton.agent.offers.offers import Offer, plan
-from baton.gpu.cards import Card, Vendor
+from baton.gpu.cards import Card
+from baton.gpu.nvidia import NVIDIA
 from baton.model import card_annotations
 from baton.model.card_annotations import Share
 from baton.model.ids import CardId, PodUid
@@ -22,7 +23,7 @@ NUMBER = "volcano.sh/vgpu-number"
 
 def offer(text: str = "kind: vgpu", memory_mib: int = 8000, name: str = NUMBER) -> Offer:
     cards = tuple(
-        Card(card, index, Vendor.NVIDIA, "Tesla T4", memory_mib, (7, 5), "") for index, card in enumerate((A, B))
+        Card(card, index, NVIDIA.name, "Tesla T4", memory_mib, (7, 5), "") for index, card in enumerate((A, B))
     )
     return plan(configuration.parse(f"resources: [{{name: {name}, {text}}}]"), cards)[0]
 

@@ -6,12 +6,13 @@ from baton.agent import config as configuration
 from baton.agent.config import AgentConfig, Kind, Sharing
 from baton.agent.documents import DocumentError
 from baton.agent.offers.slot_choice import Policy
-from baton.gpu.cards import Card, Vendor
+from baton.gpu.cards import Card
+from baton.gpu.nvidia import NVIDIA
 from baton.model.ids import CardId
 
 
 def card(index: int, model: str = "NVIDIA A100-SXM4-80GB") -> Card:
-    return Card(CardId(f"GPU-{index}"), index, Vendor.NVIDIA, model, 81920, (8, 0), f"0000:{index:02x}:00.0")
+    return Card(CardId(f"GPU-{index}"), index, NVIDIA.name, model, 81920, (8, 0), f"0000:{index:02x}:00.0")
 
 
 def test_an_empty_file_offers_ten_slots_per_card() -> None:

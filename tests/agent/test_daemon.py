@@ -23,10 +23,13 @@ from baton.agent.node.lock_port import LockClient
 from baton.agent.node.usage import LockTimes
 from baton.agent.status import StatusServer, ask
 from baton.errors import BatonError, UnavailableError
-from baton.gpu.cards import Card, CardEvent, CardHealth, ProcessUse, Sample, Severity, Vendor
+from baton.gpu.cards import Card, CardEvent, CardHealth, ProcessUse, Sample, Severity
+from baton.gpu.containers import DriverFiles
+from baton.gpu.nvidia import NVIDIA
 from baton.model.ids import CardId, PodUid
 from tests.agent import kubelet_server
 from tests.agent.kubelet_server import AdmissionError, Kubelet
+from tests.gpu.fake import FakeNvidia
 
 GPU = "nvshare.com/gpu"
 PATIENCE_S = 120.0
@@ -36,12 +39,13 @@ PATIENCE_S = 120.0
 class Cards:
     """A `GpuSource` in memory."""
 
-    simulated = False
     description = "cards in memory"
+    driver_files = DriverFiles()
+    silent_cards = 0
 
     def __init__(self, count: int = 2) -> None:
         self.listed = [
-            Card(CardId(f"GPU-{index}"), index, Vendor.NVIDIA, "Tesla T4", 16384, (7, 5), "") for index in range(count)
+            Card(CardId(f"GPU-{index}"), index, NVIDIA.name, "Tesla T4", 16384, (7, 5), "") for index in range(count)
         ]
         self.bad: dict[CardId, str] = {}
         self.happened: list[CardEvent] = []
@@ -96,7 +100,7 @@ async def running(
     path = directory / "agent.yaml"
     path.write_text(text or config_text(directory))
     agent = Agent(
-        configuration.load(path), "node-1", lambda: cards, config_path=path,
+        configuration.load(path), "node-1", [FakeNvidia(lambda: cards)], config_path=path,
         companions=companions or [StatusServer()],
     )  # fmt: skip
     async with kubelet_server.running(directory) as kubelet:
@@ -261,7 +265,7 @@ async def test_a_changed_file_is_used_and_a_wrong_one_is_not(directory: Path) ->
         await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
         path = directory / "agent.yaml"
         path.write_text(config_text(directory, "[{name: nvshare.com/gpu, replicas: 3}, {name: a.b/c, replicas: 0}]"))
-        agent.reload()
+        await agent.reload()
         assert "resources[1].replicas is 0" in agent.problem
         path.write_text(
             config_text(
@@ -270,11 +274,11 @@ async def test_a_changed_file_is_used_and_a_wrong_one_is_not(directory: Path) ->
                 " {name: nvidia.com/gpu, kind: whole, cards: [{index: 0, use: false}]}]",
             )
         )
-        agent.reload()
+        await agent.reload()
         assert not agent.problem
         await kubelet.until(lambda: kubelet.allocatable(GPU) == 3 and kubelet.allocatable("nvidia.com/gpu") == 1)
         path.write_text(config_text(directory))
-        agent.reload()
+        await agent.reload()
         await kubelet.until(lambda: kubelet.allocatable(GPU) == 20 and "nvidia.com/gpu" not in kubelet.clients)
         assert len([r for r in kubelet.registrations if r.resource_name == GPU]) == 1, "one registration throughout"
 
@@ -286,7 +290,7 @@ async def test_a_resource_that_becomes_another_kind_or_counts_in_another_unit_is
         for unit_mib in (256, 1024):
             fields = f"kind: vgpu, memory-name: a.b/memory, cores-name: a.b/cores, memory-unit-mib: {unit_mib}"
             (directory / "agent.yaml").write_text(config_text(directory, f"[{{name: {GPU}, {fields}}}]"))
-            agent.reload()
+            await agent.reload()
             offer = agent.endpoints[GPU].board.offer
             assert (offer.kind, offer.memory_unit_mib, offer.memory_name) == (Kind.VGPU, unit_mib, "a.b/memory")
 
@@ -298,7 +302,7 @@ async def test_what_is_settled_at_the_start_stays_whole_until_the_next_one(direc
         before = agent.config
         text = config_text(directory, "[{name: nvshare.com/gpu, replicas: 3}]").replace("/lock", "/elsewhere")
         (directory / "agent.yaml").write_text(text.replace("device-plugins", "other-plugins"))
-        agent.reload()
+        await agent.reload()
         await kubelet.until(lambda: kubelet.allocatable(GPU) == 6)
         assert (agent.config.lock, agent.config.kubelet) == (before.lock, before.kubelet)
         answers = await kubelet.admit("pod", {"main": {GPU: 1}})
@@ -383,12 +387,12 @@ async def test_a_driver_that_comes_later_is_found(directory: Path, monkeypatch: 
     monkeypatch.setattr("baton.agent.cards.watch._SEARCH_EVERY_S", 0.05)
     there: list[Cards] = []
 
-    def open_source() -> Cards:
+    def open_driver() -> Cards:
         if not there:
             raise UnavailableError("no NVIDIA driver here")
         return there[0]
 
-    agent = Agent(configuration.parse(config_text(directory)), "node-1", open_source)
+    agent = Agent(configuration.parse(config_text(directory)), "node-1", [FakeNvidia(open_driver)])
     async with kubelet_server.running(directory) as kubelet:
         task = asyncio.create_task(agent.run())
         await kubelet.until(lambda: GPU in kubelet.clients)

@@ -8,10 +8,10 @@ import pytest
 import structlog
 
 from baton.agent.documents import DocumentError
-from baton.agent.kubelet.answers import DeviceNode, Mount
 from baton.agent.offers.slots import slot_id
 from baton.agent.offers.vendor_devices import FileKind, load_kind, load_kinds
 from baton.errors import BatonError
+from baton.gpu.containers import DeviceNode, Mount
 from baton.model.ids import CardId
 
 DARWIN = """
@@ -92,6 +92,7 @@ def test_a_command_may_list_units_with_fields_of_its_own(tmp_path: Path) -> None
     }  # fmt: skip
     (tmp_path / "npu.yaml").write_text(json.dumps(content))
     (kind,) = load_kinds([str(tmp_path / "npu.yaml")])
+    assert kind.look()
     offer = kind.offer()
     assert list(offer.pool.slots) == ["npu-7__1", "npu-7__2"]
     (card,) = offer.pool.cards
@@ -189,7 +190,7 @@ def test_a_name_that_is_taken_is_refused(machine: Path) -> None:
 
 
 KIND = """
-from baton.agent.kubelet.answers import Answer
+from baton.gpu.containers import ContainerEdits
 
 class Lamps:
     resource = "example.com/lamp"
@@ -203,7 +204,7 @@ class Lamps:
         raise NotImplementedError
 
     def answer(self, slots):
-        return Answer(environment={"LAMPS": ",".join(slots)})
+        return ContainerEdits(environment={"LAMPS": ",".join(slots)})
 
     def labels(self):
         return {}

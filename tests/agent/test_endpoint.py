@@ -13,14 +13,16 @@ import pytest
 from baton.agent import config as configuration
 from baton.agent.config import AgentConfig, Kubelet
 from baton.agent.kubelet import lifecycle as life
-from baton.agent.kubelet.answers import Answer, Kit, answer
+from baton.agent.kubelet.answers import HostFiles, answer
 from baton.agent.kubelet.endpoint import PluginEndpoint, socket_name
 from baton.agent.kubelet.lifecycle import Mode
 from baton.agent.kubelet.plugin import Board
 from baton.agent.offers.offers import Offer, plan
 from baton.agent.offers.slot_choice import CardLoad
 from baton.agent.offers.slots import SlotId, card_of
-from baton.gpu.cards import Card, Vendor
+from baton.gpu.cards import Card
+from baton.gpu.containers import ContainerEdits
+from baton.gpu.nvidia import NVIDIA
 from baton.model.ids import CardId
 from tests.agent import kubelet_server
 from tests.agent.kubelet_server import AdmissionError
@@ -45,8 +47,8 @@ class Advice:
     async def chosen_cards(self, offer: Offer, size: int) -> Sequence[CardId]:
         return self.chosen
 
-    def answer(self, offer: Offer, slots: Sequence[str]) -> Answer:
-        return answer(self.config, Kit("/var/lib/baton/hook/1/libbaton.so"), offer, slots)
+    def answer(self, offer: Offer, slots: Sequence[str]) -> ContainerEdits:
+        return answer(self.config, HostFiles("/var/lib/baton/hook/1/libbaton.so"), offer, slots)
 
     def allocated(self, offer: Offer, slots: Sequence[str]) -> None:
         self.given.append(list(slots))
@@ -57,7 +59,7 @@ class Advice:
 
 def cards(count: int) -> tuple[Card, ...]:
     return tuple(
-        Card(CardId(f"GPU-{index}"), index, Vendor.NVIDIA, "Tesla T4", 16384, (7, 5), "", index % 2)
+        Card(CardId(f"GPU-{index}"), index, NVIDIA.name, "Tesla T4", 16384, (7, 5), "", index % 2)
         for index in range(count)
     )
 

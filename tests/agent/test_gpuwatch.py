@@ -11,9 +11,13 @@ import pytest
 
 from baton.agent.cards.watch import GpuWatch
 from baton.agent.config import Health
-from baton.gpu.cards import Card, CardEvent, CardHealth, Sample, Vendor
+from baton.errors import UnavailableError
+from baton.gpu.cards import Card, CardEvent, CardHealth, Sample
+from baton.gpu.containers import DriverFiles
+from baton.gpu.nvidia import NVIDIA
 from baton.gpu.xids import classify
 from baton.model.ids import CardId
+from tests.gpu.fake import FakeNvidia
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 
@@ -39,16 +43,18 @@ class Driver:
     """A `GpuSource` whose cards fail on command."""
 
     description = "cards in memory"
+    driver_files = DriverFiles()
+    silent_cards = 0
 
     def __init__(self) -> None:
         self.bad: dict[CardId, str] = {}
         self.gone: set[CardId] = set()
-        self.closed = threading.Event()
+        self.closed = False
+        self.released = threading.Event()
+        """Ends the wait for an event."""
 
     def cards(self) -> tuple[Card, ...]:
-        return tuple(
-            Card(card, index, Vendor.NVIDIA, "Tesla T4", 16384, (7, 5), "") for index, card in enumerate((A, B))
-        )
+        return tuple(Card(card, index, NVIDIA.name, "Tesla T4", 16384, (7, 5), "") for index, card in enumerate((A, B)))
 
     def telemetry(self) -> tuple[Sample, ...]:
         return ()
@@ -59,11 +65,12 @@ class Driver:
         )
 
     def events(self, timeout_s: float) -> tuple[CardEvent, ...]:
-        self.closed.wait()
+        self.released.wait()
         return ()
 
     def close(self) -> None:
-        self.closed.set()
+        self.closed = True
+        self.released.set()
 
 
 class Node:
@@ -71,10 +78,16 @@ class Node:
 
     def __init__(self) -> None:
         self.driver = Driver()
-        self.watch = GpuWatch(lambda: self.driver, Health())
+        self.loaded = True
+        self.watch = GpuWatch([FakeNvidia(self._open)], Health())
+
+    def _open(self) -> Driver:
+        if not self.loaded:
+            raise UnavailableError("no driver is loaded")
+        return self.driver
 
     def event(self, xid: int) -> None:
-        self.watch.take_events((CardEvent(A, classify(xid).severity, f"Xid {xid}", xid),))
+        self.watch.drivers[0].take_events((CardEvent(A, classify(xid).severity, f"Xid {xid}", xid),))
 
     async def told_after_s(self, unhealthy: set[CardId], limit_s: float = 600.0) -> float:
         loop = asyncio.get_running_loop()
@@ -83,7 +96,7 @@ class Node:
             while True:
                 await self.watch.changed.wait()
                 self.watch.changed.clear()
-                if self.watch.tracker.unhealthy() == unhealthy:
+                if self.watch.unhealthy == unhealthy:
                     return loop.time() - began_s
 
 
@@ -96,7 +109,7 @@ async def watched() -> AsyncIterator[Node]:
     try:
         yield node
     finally:
-        node.driver.closed.set()
+        node.driver.released.set()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
@@ -146,3 +159,28 @@ async def test_an_application_error_is_never_told() -> None:
         node.event(31)
         with pytest.raises(TimeoutError):
             await node.told_after_s({A}, limit_s=300.0)
+
+
+async def test_a_driver_that_was_loaded_again_is_opened_again() -> None:
+    """The source of the former driver never answers again, and only its end lets the library start again."""
+    async with watched() as node:
+        former, node.driver = node.driver, Driver()
+        former.released.set()
+        former.bad = {A: "GPU is lost", B: "GPU is lost"}
+        assert await node.told_after_s({A, B}) <= LIMIT_S
+        await node.told_after_s(set())
+        assert former.closed
+
+
+async def test_cards_stay_away_while_their_driver_is_not_loaded() -> None:
+    async with watched() as node:
+        node.loaded = False
+        node.driver.released.set()
+        node.driver.bad = {A: "GPU is lost", B: "GPU is lost"}
+        assert await node.told_after_s({A, B}) <= LIMIT_S
+        with pytest.raises(TimeoutError):
+            await node.told_after_s(set(), limit_s=300.0)
+        assert node.watch.description == "no driver is loaded"
+        node.driver, node.loaded = Driver(), True
+        await node.told_after_s(set())
+        assert node.watch.description == "cards in memory"

@@ -3,12 +3,13 @@
 from baton.agent import config as configuration
 from baton.agent.cluster import labels
 from baton.agent.offers.offers import plan
-from baton.gpu.cards import Card, Vendor
+from baton.gpu.cards import Card
+from baton.gpu.nvidia import NVIDIA
 from baton.model.ids import CardId
 
 
 def card(index: int, model: str = "NVIDIA A100-SXM4-80GB", memory_mib: int = 81920) -> Card:
-    return Card(CardId(f"GPU-{index}"), index, Vendor.NVIDIA, model, memory_mib, (8, 0), "")
+    return Card(CardId(f"GPU-{index}"), index, NVIDIA.name, model, memory_mib, (8, 0), "", family="ampere")
 
 
 def test_equal_cards_are_described_once() -> None:

@@ -1,11 +1,14 @@
 """Cards that exist only in memory, for tests of code that uses a `GpuSource`.
 
-A test changes the public state between calls; `events` returns what was pushed and never waits.
+A test changes the public state between calls; `events` returns what was pushed, and waits for moments only.
 """
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 
-from baton.gpu.cards import Card, CardEvent, CardHealth, Sample, Severity, Vendor
+from baton.gpu.cards import Card, CardEvent, CardHealth, GpuSource, Sample, Severity
+from baton.gpu.containers import DriverFiles
+from baton.gpu.nvidia import NVIDIA, Nvidia
 from baton.gpu.xids import classify
 from baton.model.ids import CardId
 
@@ -15,13 +18,13 @@ def card(index: int, memory_mib: int = 16384, numa_node: int | None = 0, model: 
     return Card(
         id=CardId(f"GPU-fake-{index}"),
         index=index,
-        vendor=Vendor.NVIDIA,
+        vendor=NVIDIA.name,
         model=model,
         memory_mib=memory_mib,
         compute_capability=(8, 0),
         pci_id=f"0000:{index + 1:02x}:00.0",
         numa_node=numa_node,
-        minor=index,
+        device_nodes=(f"/dev/nvidia{index}",),
     )
 
 
@@ -29,6 +32,8 @@ class FakeSource:
     """A `GpuSource` that returns what the test sets."""
 
     description = "fake cards"
+    driver_files = DriverFiles()
+    silent_cards = 0
 
     def __init__(self, inventory: Iterable[Card]) -> None:
         self.inventory = tuple(inventory)
@@ -58,8 +63,19 @@ class FakeSource:
             self.reasons[card] = xid.title
 
     def events(self, timeout_s: float) -> tuple[CardEvent, ...]:
+        time.sleep(min(timeout_s, 0.02))
         happened, self.pending = tuple(self.pending), []
         return happened
 
     def close(self) -> None:
         self.closed = True
+
+
+class FakeNvidia(Nvidia):
+    """NVIDIA with a driver that the test brings."""
+
+    def __init__(self, open_driver: Callable[[], GpuSource]) -> None:
+        self.open_driver = open_driver
+
+    def open(self) -> GpuSource:
+        return self.open_driver()

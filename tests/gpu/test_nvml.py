@@ -54,7 +54,7 @@ def test_the_inventory(machine: Machine) -> None:
     assert (first.pci_id, second.pci_id) == ("0000:01:00.0", "0000:02:00.0")
     assert (first.numa_node, second.numa_node) == (0, 1)
     assert (first.nvlink_peers, second.nvlink_peers) == ((second.id,), (first.id,))
-    assert (first.index, second.minor) == (0, 1)
+    assert (first.index, second.device_nodes, second.family) == (0, ("/dev/nvidia1",), "ampere")
 
 
 def test_a_sample_of_a_quiet_card_has_no_gaps(machine: Machine) -> None:

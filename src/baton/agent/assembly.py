@@ -4,7 +4,6 @@ from pathlib import Path
 
 import structlog
 
-from baton.agent.cards.watch import OpenSource
 from baton.agent.cluster.cluster import ClusterSide
 from baton.agent.config import AgentConfig
 from baton.agent.daemon import Agent, Companion
@@ -12,19 +11,20 @@ from baton.agent.node.lock_keeper import LockKeeper
 from baton.agent.node.lock_port import LockClient
 from baton.agent.status import StatusServer
 from baton.errors import BatonError
+from baton.gpu import vendors
 from baton.kube.client import Client
 
 _log = structlog.get_logger(__name__)
 
 
-def assemble(config: AgentConfig, node: str, open_source: OpenSource, config_path: Path | None = None) -> Agent:
+def assemble(config: AgentConfig, node: str, config_path: Path | None = None) -> Agent:
     """An agent that is ready to run."""
     settings = config.for_node(node)
     companions: list[Companion] = [StatusServer()] if settings.serving.status_socket else []
     companions.append(LockKeeper(start=settings.lock.supervise))
     if settings.api.enabled and (client := _client()) is not None:
         companions.append(ClusterSide(client))
-    agent = Agent(config, node, open_source, config_path=config_path, companions=companions)
+    agent = Agent(config, node, vendors.VENDORS, config_path=config_path, companions=companions)
     lock = settings.lock
     agent.lock = LockClient(Path(lock.socket_directory), lambda: agent.gpus.samples, lock.load_limit_s)
     return agent

@@ -32,7 +32,9 @@ from baton.agent.documents import Document
 from baton.agent.kubelet.lifecycle import Mode
 from baton.agent.offers.slot_choice import Policy
 from baton.agent.offers.slots import MAX_SLOTS
-from baton.gpu.cards import Card
+from baton.gpu import vendors
+from baton.gpu.cards import Card, VendorName
+from baton.gpu.containers import DeviceList
 
 _Replicas = Annotated[int, Meta(ge=1, le=MAX_SLOTS)]
 _Overcommit = Annotated[float, Meta(ge=1.0, le=100.0)]
@@ -64,17 +66,6 @@ class Sharing(enum.StrEnum):
     CONCURRENT = "concurrent"
 
 
-class DeviceList(enum.StrEnum):
-    """How a container's cards are made visible to it."""
-
-    ENVIRONMENT = "environment"
-    """NVIDIA_VISIBLE_DEVICES; needs NVIDIA's container runtime."""
-    DEVICE_NODES = "device-nodes"
-    """The device files themselves; survives a re-creation of the container's device cgroup."""
-    CDI = "cdi"
-    """Names of CDI devices, from a specification that NVIDIA's toolkit or an operator wrote."""
-
-
 class CardRule(msgspec.Struct, frozen=True, rename="kebab"):
     """Which cards, and what is different for them. A card must fit every selector that is given."""
 
@@ -102,6 +93,8 @@ class Resource(msgspec.Struct, frozen=True, rename="kebab"):
 
     name: str
     kind: Kind = Kind.SLOTS
+    vendor: VendorName = vendors.VENDORS[0].name
+    """Whose cards it offers."""
     replicas: _Replicas = 10
     """Slots, or shares, per card."""
     policy: Policy = Policy.SPREAD
@@ -126,6 +119,8 @@ class Resource(msgspec.Struct, frozen=True, rename="kebab"):
 
     def rule_for(self, card: Card) -> CardRule | None:
         """What holds for `card`; None when this resource does not take it."""
+        if card.vendor != self.vendor:
+            return None
         rule = next((rule for rule in self.cards if rule.fits(card)), None)
         if rule is None:
             return None if self.only_listed_cards else CardRule()
@@ -227,8 +222,8 @@ class AgentConfig(msgspec.Struct, frozen=True, rename="kebab"):
     devices: tuple[str, ...] = ()
     """Files that describe devices of other vendors; relative paths are relative to this file."""
     device_list: DeviceList = DeviceList.ENVIRONMENT
-    cdi_kind: str = "nvidia.com/gpu"
-    """With `device-list: cdi`, the vendor and class of the names."""
+    cdi_kind: str = ""
+    """With `device-list: cdi`, the vendor and class of the names; empty for those of the card's vendor."""
     kubelet: Kubelet = Kubelet()
     hook: Hook = Hook()
     lock: Lock = Lock()
@@ -303,10 +298,21 @@ def _check_resources(document: Document, resources: tuple[Resource, ...], path: 
         fields = ("name", "memory-name", "cores-name")
         for field, name in zip(fields, resource.names(), strict=False):
             _check_name(document, f"{where}.{field}", name, seen, number)
+        _check_vendor(document, where, resource)
         if resource.kind is Kind.WHOLE and resource.policy is Policy.LOAD:
             document.mistake(f"{where}.policy", "is 'load', which is for shared cards; whole ones have no load yet")
         for rule_number, rule in enumerate(resource.cards):
             _check_rule(document, f"{where}.cards[{rule_number}]", rule, resource)
+
+
+def _check_vendor(document: Document, where: str, resource: Resource) -> None:
+    vendor = next((vendor for vendor in vendors.VENDORS if vendor.name == resource.vendor), None)
+    if vendor is None:
+        document.mistake(f"{where}.vendor", f"is {resource.vendor!r}: expected one of {', '.join(vendors.names())}")
+    elif resource.kind is Kind.VGPU and not vendor.runs_hook:
+        document.mistake(
+            f"{where}.kind", f"is 'vgpu', whose limits need Baton's hook; it does not work with {vendor.title} cards"
+        )
 
 
 def _check_rule(document: Document, where: str, rule: CardRule, resource: Resource) -> None:

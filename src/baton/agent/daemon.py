@@ -11,6 +11,7 @@ and the former configuration stays in force.
 """
 
 import asyncio
+import contextlib
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,18 +21,20 @@ import msgspec
 import structlog
 
 from baton.agent import config as configuration
-from baton.agent.cards.watch import GpuWatch, OpenSource
+from baton.agent.cards.watch import GpuWatch
 from baton.agent.config import AgentConfig
-from baton.agent.kubelet.answers import Answer, Kit, answer
+from baton.agent.kubelet.answers import HostFiles, answer
 from baton.agent.kubelet.endpoint import PluginEndpoint, mark
 from baton.agent.kubelet.plugin import Board, plugin_options
 from baton.agent.kubelet.podresources import Holding, PodResources
-from baton.agent.node import host_files as kits
+from baton.agent.node import host_files
 from baton.agent.node.lock_port import LockPort
 from baton.agent.offers.offers import Offer, PlanError, Role, plan, unused_rules
 from baton.agent.offers.slot_choice import CardLoad
 from baton.agent.offers.vendor_devices import DeviceKind, load_kinds
 from baton.errors import BatonError
+from baton.gpu.containers import ContainerEdits
+from baton.gpu.vendor import GpuVendor
 from baton.model.ids import CardId
 from baton.observe.program import Program
 
@@ -85,7 +88,7 @@ class Agent:
         self,
         config: AgentConfig,
         node: str,
-        open_source: OpenSource,
+        vendors: Sequence[GpuVendor],
         *,
         config_path: Path | None = None,
         lock: LockPort | None = None,
@@ -96,14 +99,15 @@ class Agent:
         self.node = node
         self.lock = lock
         self.companions = tuple(companions)
-        self.gpus = GpuWatch(open_source, self.config.health)
+        self.gpus = GpuWatch(vendors, self.config.health)
         self.kinds: tuple[DeviceKind, ...] = ()
-        self.kit = Kit()
+        self.host_files = HostFiles()
         self.endpoints: dict[str, PluginEndpoint] = {}
         self.pod_resources = PodResources(Path(self.config.kubelet.directory))
         self.problem = ""
         """Why the configuration in force is not the one in the file; empty when it is."""
-        self._program = Program(reload=self.reload, stop_limit_s=_STOP_LIMIT_S)
+        self._reload_asked = asyncio.Event()
+        self._program = Program(reload=self._reload_asked.set, stop_limit_s=_STOP_LIMIT_S)
         self.stopping = self._program.stopping
         self.moved = asyncio.Condition()
         """Notified after every change of offers or health."""
@@ -133,8 +137,8 @@ class Agent:
 
     async def _work(self) -> None:
         await self.gpus.start()
-        self.kinds = load_kinds(self.config.devices, self.config.resource_names())
-        self.kit = kits.prepare(self.config, simulated=self.gpus.simulated)
+        self.kinds = await _found_kinds(self.config)
+        self.host_files = host_files.prepare(self.config, self.gpus.driver_files)
         self._offer()
         background = [
             asyncio.create_task(self.gpus.run(), name="gpus"),
@@ -157,14 +161,14 @@ class Agent:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
 
-    def reload(self) -> None:
+    async def reload(self) -> None:
         """Read the configuration's file again; with mistakes in it, what is in force stays."""
         if self._config_path is None:
             return
         self._config_mark = mark(self._config_path)
         try:
             fresh = configuration.load(self._config_path).for_node(self.node)
-            kinds = load_kinds(fresh.devices, fresh.resource_names())
+            kinds = await _found_kinds(fresh)
             plan(fresh, self.gpus.cards)
         except BatonError as error:
             self.problem = str(error)
@@ -176,7 +180,7 @@ class Agent:
             _log.warning("these sections take effect at the next start of the agent", sections=later)
         fresh = msgspec.structs.replace(fresh, **settled)
         self.config, self.kinds, self.problem = fresh, kinds, ""
-        self.kit = kits.prepare(fresh, simulated=self.gpus.simulated)
+        self.host_files = host_files.prepare(fresh, self.gpus.driver_files)
         self._offer()
         _log.info("configuration read again")
 
@@ -220,7 +224,7 @@ class Agent:
     def _unhealthy(self, resource: str) -> frozenset[CardId]:
         """Of one resource: two vendors may well call their first devices the same."""
         kind = self._kind(resource)
-        return self.gpus.tracker.unhealthy() if kind is None else kind.unhealthy
+        return self.gpus.unhealthy if kind is None else kind.unhealthy
 
     def _kind(self, resource: str) -> DeviceKind | None:
         return next((kind for kind in self.kinds if kind.resource == resource), None)
@@ -248,17 +252,21 @@ class Agent:
 
     async def _follow_config(self) -> None:
         while True:
-            await asyncio.sleep(_CONFIG_LOOK_EVERY_S)
-            if self._config_path is not None and mark(self._config_path) != self._config_mark:
-                self.reload()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CONFIG_LOOK_EVERY_S):
+                    await self._reload_asked.wait()
+            moved = self._config_path is not None and mark(self._config_path) != self._config_mark
+            if self._reload_asked.is_set() or moved:
+                self._reload_asked.clear()
+                await self.reload()
 
     async def _follow_hook(self) -> None:
         """A disk that was full at the start is not full for ever, and without the hook workloads share badly."""
         while True:
             await asyncio.sleep(_HOOK_AGAIN_S)
-            if self.config.hook.enabled and not self.kit.hook_path:
-                self.kit = kits.prepare(self.config, simulated=self.gpus.simulated)
-                if self.kit.hook_path:
+            if self.config.hook.enabled and not self.host_files.hook_path:
+                self.host_files = host_files.prepare(self.config, self.gpus.driver_files)
+                if self.host_files.hook_path:
                     _log.info("the hook is installed now; workloads that start from here on take turns")
 
     def _companion(self, companion: Companion) -> Callable[[], Awaitable[None]]:
@@ -286,9 +294,9 @@ class Agent:
                 return chosen
         return ()
 
-    def answer(self, offer: Offer, slots: Sequence[str]) -> Answer:
+    def answer(self, offer: Offer, slots: Sequence[str]) -> ContainerEdits:
         kind = self._kind(offer.name)
-        return kind.answer(slots) if kind is not None else answer(self.config, self.kit, offer, slots)
+        return kind.answer(slots) if kind is not None else answer(self.config, self.host_files, offer, slots)
 
     def allocated(self, offer: Offer, slots: Sequence[str]) -> None:  # most have nothing to do then
         for companion in self.companions:
@@ -311,6 +319,14 @@ class Agent:
     def container_name(self, container_id: str) -> str:
         """What the pod calls the container with this id of the runtime's; empty when nobody knows."""
         return next((name for one in self.companions if (name := one.container_name(container_id))), "")
+
+
+async def _found_kinds(config: AgentConfig) -> tuple[DeviceKind, ...]:
+    """The device kinds of a configuration, each looked for once; a vendor's command may take seconds."""
+    kinds = load_kinds(config.devices, config.resource_names())
+    for kind in kinds:
+        await asyncio.to_thread(kind.look)
+    return kinds
 
 
 def _differs(before: Offer, after: Offer) -> bool:

@@ -80,7 +80,7 @@ async def describe(agent: Agent) -> Status:
 
 
 def _cards(agent: Agent, holdings: list[Holding]) -> tuple[CardStatus, ...]:
-    verdicts = {verdict.card: verdict for verdict in agent.gpus.tracker.verdicts()}
+    verdicts = {verdict.card: verdict for verdict in agent.gpus.verdicts}
     return tuple(
         CardStatus(
             card.id,

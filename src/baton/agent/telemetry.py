@@ -116,7 +116,7 @@ def _read_files(
 
 def _card_rows(agent: Agent) -> Iterator[Row]:
     samples = {sample.card: sample for sample in agent.gpus.samples}
-    unhealthy = agent.gpus.tracker.unhealthy()
+    unhealthy = agent.gpus.unhealthy
     for card in agent.gpus.cards:
         labels = (card.id, str(card.index), card.model)
         yield Row(_HEALTHY, labels, card.id not in unhealthy)
@@ -125,7 +125,7 @@ def _card_rows(agent: Agent) -> Iterator[Row]:
             for family, read, factor in _SAMPLED:
                 if (value := read(sample)) is not None:
                     yield Row(family, labels, value * factor)
-    for (named, xid), count in agent.gpus.tracker.xids.items():
+    for (named, xid), count in agent.gpus.xids.items():
         yield Row(_XIDS, (named or "unknown", str(xid)), count)
 
 

@@ -4,6 +4,7 @@ A finding is `ok`, `absent` (an optional part is not here, and what that means) 
 does not work). Only `broken` makes the exit code 1: a laptop without a cluster is a healthy laptop.
 """
 
+import contextlib
 import enum
 import http.client
 import os
@@ -22,6 +23,7 @@ from baton.cli.version import hook_version
 from baton.errors import BatonError
 
 if TYPE_CHECKING:
+    from baton.gpu.cards import GpuSource
     from baton.kube.kubeconfig import Access
 
 app = command_app()
@@ -74,28 +76,38 @@ def check_hook() -> Finding:
 
 
 def check_gpus() -> Finding:
-    """NVML tells of real GPUs; the simulated driver answers the same calls."""
-    from baton.gpu.nvml import NoDriverError, NvmlSource
+    """The drivers of all vendors; the simulated driver answers the same calls as NVIDIA's."""
+    from baton.gpu import vendors
+    from baton.gpu.cards import NoDriverError
 
     simulated = 'without a GPU, use simulated ones: eval "$(baton simgpu start)"'
-    try:
-        source = NvmlSource()
-    except NoDriverError:
-        detail = "libnvidia-ml.so.1 does not load: no NVIDIA driver on this machine"
-        return Finding("gpus", Verdict.ABSENT, detail, f"install the NVIDIA driver; {simulated}")
-    except BatonError as error:
-        return Finding("gpus", Verdict.BROKEN, str(error), f"load the NVIDIA driver; {simulated}")
-    with source:
-        cards = {card.id: card for card in source.cards()}
-        sick = [f"GPU {cards[state.card].index}: {state.reason}" for state in source.health() if not state.healthy]
-        if source.silent_cards:
-            sick.append(f"{source.silent_cards} of {len(cards) + source.silent_cards} GPUs do not answer")
-        found = f"{len(cards)} GPU{'s' if len(cards) != 1 else ''} through the {source.description}"
+    sources, errors = vendors.open_drivers(vendors.VENDORS)
+    found: list[str] = []
+    sick: list[str] = []
+    for source in sources:
+        with contextlib.closing(source):
+            count, problems = _look_at_cards(source)
+            found.append(f"{count} GPU{'s' if count != 1 else ''} through the {source.description}")
+            sick += problems
+    failed = [str(error) for error in errors if not isinstance(error, NoDriverError)]
+    if failed:
+        return Finding("gpus", Verdict.BROKEN, "; ".join([*found, *failed]), f"load the driver; {simulated}")
     if sick:
-        return Finding(
-            "gpus", Verdict.BROKEN, f"{found}; {'; '.join(sick)}", "reset or replace the card, then run again"
-        )
-    return Finding("gpus", Verdict.OK, found)
+        detail = "; ".join([*found, *sick])
+        return Finding("gpus", Verdict.BROKEN, detail, "reset or replace the card, then run again")
+    if not found:
+        detail = "; ".join(map(str, errors))
+        return Finding("gpus", Verdict.ABSENT, detail, f"install the driver of your cards; {simulated}")
+    return Finding("gpus", Verdict.OK, "; ".join(found))
+
+
+def _look_at_cards(source: "GpuSource") -> tuple[int, list[str]]:
+    """How many cards there are, and what is wrong with them."""
+    cards = {card.id: card for card in source.cards()}
+    sick = [f"GPU {cards[state.card].index}: {state.reason}" for state in source.health() if not state.healthy]
+    if source.silent_cards:
+        sick.append(f"{source.silent_cards} of {len(cards) + source.silent_cards} GPUs do not answer")
+    return len(cards), sick
 
 
 def check_cluster() -> Finding:

@@ -1,28 +1,28 @@
 """The vocabulary for cards, and the interface through which the rest of Baton sees them.
 
-A `GpuSource` answers three questions: which cards are there (`cards`), what are they doing (`telemetry`), and which
-of them may be used (`health`, with `events` to wait for the next change instead of polling). Answers are frozen
-values; a source keeps no history. A number that a card does not report is None, never a guess.
+A `GpuSource` answers three questions: which cards exist (`cards`), what they are doing (`telemetry`), and which of them
+may be used (`health`, with `events` to wait for the next change instead of polling). Answers are frozen values; a
+source keeps no history. A number that a card does not report is None, never a guess.
 
 Health is a state and an event is a moment: a card is unhealthy while `health` says so, and it is healthy again when
-`health` says so, without anybody restarting anything. An event that names no card means that the source cannot tell
-which one it was.
+`health` says so, without a restart. An event without a card means that the source cannot tell which card it was about.
 """
 
 import enum
-from typing import Protocol
+from typing import NewType, Protocol
 
 import msgspec
 
+from baton.errors import UnavailableError
+from baton.gpu.containers import DriverFiles
 from baton.model.ids import CardId
 
+VendorName = NewType("VendorName", str)
+"""The maker of a card in lower case, as the `name` of a `GpuVendor`."""
 
-class Vendor(enum.StrEnum):
-    """Who makes the card, and so which environment variables and device files go with it."""
 
-    NVIDIA = "nvidia"
-    OTHER = "other"
-    """Described by a file on the node; the description says what a container needs."""
+class NoDriverError(UnavailableError):
+    """The vendor's driver is not installed, as opposed to a driver that does not work."""
 
 
 class Card(msgspec.Struct, frozen=True):
@@ -31,19 +31,22 @@ class Card(msgspec.Struct, frozen=True):
     id: CardId
     index: int
     """The driver's number for it. It may change when cards come and go; use `id` to remember a card."""
-    vendor: Vendor
+    vendor: VendorName
     model: str
     memory_mib: int
-    compute_capability: tuple[int, int]
+    compute_capability: tuple[int, int] | None
+    """CUDA's version of the card's features; None for cards that do not run CUDA."""
     pci_id: str
     """Domain, bus, device and function, as in `0000:3b:00.0`."""
     numa_node: int | None = None
     nvlink_peers: tuple[CardId, ...] = ()
-    """Cards reached by at least one active NVLink, in the order of their indices."""
+    """Cards reached by at least one active direct link (NVLink, xGMI), in the order of their indices."""
     link_bytes_per_s: float | None = None
     """What the lanes of the widest link to the host carry in one direction, in real time."""
-    minor: int | None = None
-    """The N of `/dev/nvidiaN`."""
+    device_nodes: tuple[str, ...] = ()
+    """The card's own device files, such as `/dev/nvidia0`."""
+    family: str = ""
+    """The generation of the architecture in lower case, such as `ampere`; empty if unknown."""
 
 
 class ProcessUse(msgspec.Struct, frozen=True):
@@ -109,11 +112,22 @@ class CardEvent(msgspec.Struct, frozen=True):
 
 
 class GpuSource(Protocol):
-    """One way to know about cards. Not safe for several threads, except that `events` may block in one of its own."""
+    """An open driver and the cards behind it.
+
+    Not safe for several threads, except that `events` may block in a thread of its own.
+    """
 
     @property
     def description(self) -> str:
         """A few words for people: which driver, which version, whether simulated."""
+
+    @property
+    def driver_files(self) -> DriverFiles:
+        """What containers need of this driver that the vendor's container runtime does not bring."""
+
+    @property
+    def silent_cards(self) -> int:
+        """How many cards the driver counted at the last inventory that did not answer."""
 
     def cards(self) -> tuple[Card, ...]:
         """The inventory, in the order of the indices. A card that does not answer is left out."""
@@ -128,4 +142,4 @@ class GpuSource(Protocol):
         """Wait for the next events, at most `timeout_s`; empty when nothing happened."""
 
     def close(self) -> None:
-        """Let go of the driver. Calling it twice is fine."""
+        """Release the driver. Calling it twice is fine."""

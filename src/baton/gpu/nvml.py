@@ -21,9 +21,12 @@ from typing import Any
 import pynvml
 
 from baton.errors import BatonError, UnavailableError
-from baton.gpu.cards import Card, CardEvent, CardHealth, ProcessUse, Sample, Severity, Vendor
+from baton.gpu.cards import Card, CardEvent, CardHealth, NoDriverError, ProcessUse, Sample, Severity
+from baton.gpu.containers import DriverFiles, Mount
+from baton.gpu.nvidia import NVIDIA
 from baton.gpu.xids import classify
 from baton.model.ids import CardId
+from baton.native import library as native_library
 
 _MIB = 1 << 20
 _PROCESS_WINDOW_S = 1.0
@@ -32,6 +35,10 @@ _NUMA_WORDS = 4
 _LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 """What one lane of each PCIe generation carries in one direction, after encoding."""
 _SYSFS = Path("/sys/bus/pci/devices")
+_FAMILIES = {3: "kepler", 5: "maxwell", 6: "pascal", 8: "ampere", 9: "hopper", 10: "blackwell", 12: "blackwell"}
+_SIMULATED_LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
+_SIMULATED_MACHINE = "/run/baton/simgpu"
+"""Where a container sees the directory of the simulated machine."""
 
 _SILENT = (
     pynvml.NVML_ERROR_NOT_SUPPORTED,
@@ -52,10 +59,6 @@ _RECOVERY = {
     pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_P2P: "the driver asks to stop peer-to-peer work and reset this GPU",
     pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET: "the driver asks to drain and reset this GPU",
 }
-
-
-class NoDriverError(UnavailableError):
-    """There is no NVML library at all: a machine without NVIDIA cards, not one whose driver is in trouble."""
 
 
 class NvmlSource:
@@ -84,8 +87,22 @@ class NvmlSource:
         return _is_simulated()
 
     @property
+    def driver_files(self) -> DriverFiles:
+        """NVIDIA's container runtime brings the real driver. Containers find the simulated one in the same way as
+        NVIDIA's: through the dynamic linker."""
+        if not self.simulated:
+            return DriverFiles()
+        from baton.gpu import simulated
+
+        return DriverFiles(
+            tuple(native_library(f"simgpu/{name}") for name in _SIMULATED_LIBRARIES),
+            simulated.LIBRARY_PATH_VARIABLE,
+            (Mount(str(simulated.default_directory()), _SIMULATED_MACHINE, read_only=False),),
+            {simulated.DIRECTORY_VARIABLE: _SIMULATED_MACHINE},
+        )
+
+    @property
     def silent_cards(self) -> int:
-        """How many cards the driver counted at the last inventory that did not answer even to their name."""
         return self._silent
 
     @property
@@ -275,21 +292,35 @@ def _kernel_pci_id(bus_id: bytes | str) -> str:
 
 def _card(card: CardId, index: int, handle: Any, by_pci: dict[str, CardId]) -> Card:
     memory = _ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
-    capability = _ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle) or (0, 0)
+    capability = _ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
+    compute_capability = (int(capability[0]), int(capability[1])) if capability else None
     pci_id = _pci_id(handle)
+    minor = _ask(pynvml.nvmlDeviceGetMinorNumber, handle)
     return Card(
         id=card,
         index=index,
-        vendor=Vendor.NVIDIA,
+        vendor=NVIDIA.name,
         model=str(_ask(pynvml.nvmlDeviceGetName, handle)),
         memory_mib=int(memory.total) // _MIB if memory else 0,
-        compute_capability=(int(capability[0]), int(capability[1])),
+        compute_capability=compute_capability,
         pci_id=pci_id,
         numa_node=_numa_node(handle, pci_id),
         nvlink_peers=_nvlink_peers(handle, by_pci),
         link_bytes_per_s=_link_bytes_per_s(handle),
-        minor=_ask(pynvml.nvmlDeviceGetMinorNumber, handle),
+        device_nodes=(f"/dev/nvidia{index if minor is None else minor}",),
+        family=_family(compute_capability),
     )
+
+
+def _family(compute_capability: tuple[int, int] | None) -> str:
+    if compute_capability is None:
+        return ""
+    major, minor = compute_capability
+    if major == 7:
+        return "turing" if minor >= 5 else "volta"
+    if (major, minor) == (8, 9):
+        return "ada-lovelace"
+    return _FAMILIES.get(major, "")
 
 
 def _link_bytes_per_s(handle: Any) -> float | None:

@@ -1,4 +1,4 @@
-"""What the lock daemon wants to know about cards, taken from the GPU source of this machine."""
+"""What the lock daemon wants to know about cards, taken from the GPU drivers of this machine."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,19 +13,20 @@ _PAGING_SHARE = 0.7
 
 
 class GpuTelemetry:
-    """Fills the lock's telemetry port from a `GpuSource`."""
+    """Fills the lock's telemetry port from every open driver."""
 
-    def __init__(self, source: GpuSource) -> None:
-        self._source = source
+    def __init__(self, sources: Sequence[GpuSource]) -> None:
+        self._sources = tuple(sources)
 
     def cards(self) -> Sequence[CardInfo]:
         return [
-            CardInfo(CardId(card.id), card.memory_mib * _MIB, (card.link_bytes_per_s or 0.0) * _PAGING_SHARE)
-            for card in self._source.cards()
+            CardInfo(card.id, card.memory_mib * _MIB, (card.link_bytes_per_s or 0.0) * _PAGING_SHARE)
+            for source in self._sources
+            for card in source.cards()
         ]
 
     def read(self) -> Mapping[CardId, Reading]:
-        return {CardId(sample.card): _reading(sample) for sample in self._source.telemetry()}
+        return {sample.card: _reading(sample) for source in self._sources for sample in source.telemetry()}
 
 
 def _reading(sample: Sample) -> Reading:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from baton.admission.findings import Field, Findings, Rule, show
 from baton.admission.patches import Patches
 from baton.engine.state.resources import SLOTS, VGPU_CORES, VGPU_MEMORY, VGPU_NUMBER
+from baton.gpu import vendors
 from baton.mapping.cards import GPU_MEMORY, GPU_NUMBER, MODE, VGPU_PERCENTAGE
 from baton.model.quantities import QuantityError, scaled
 
@@ -23,8 +24,7 @@ _HIDING = ("void", "none", "")
 
 SETS_VISIBLE_DEVICES = Rule(
     "sets-visible-devices",
-    "{field} sets NVIDIA_VISIBLE_DEVICES to {value} in a pod that asks for {resource}: it would override the GPU "
-    "that the "
+    "{field} sets {variable} to {value} in a pod that asks for {resource}: it would override the GPU that the "
     "container is given; remove the variable",
 )
 SETS_PRELOAD = Rule(
@@ -137,12 +137,14 @@ def _check_container(container: Field, findings: Findings, slots: Sequence[str])
 
 def _check_environment(container: Field, asked: str, resource: str, findings: Findings) -> None:
     nobody = Findings()
+    variables = {variable for vendor in vendors.VENDORS for variable in vendor.variables}
     for variable in container["env"].items(nobody):
         name = variable["name"].value
-        if name == VISIBLE_DEVICES:
+        if name in variables:
             hides = not variable["valueFrom"] and (variable["value"].value or "") in _HIDING
             if asked or not hides:
-                findings.add(SETS_VISIBLE_DEVICES, Field(variable.path, _given(variable)), resource=resource)
+                own = Field(variable.path, _given(variable))
+                findings.add(SETS_VISIBLE_DEVICES, own, variable=name, resource=resource)
         elif name == PRELOAD and asked and asked != WHOLE:
             findings.add(SETS_PRELOAD, Field(variable.path, _given(variable)), resource=asked)
 

@@ -94,7 +94,7 @@ class HealthTracker:
         changed = False
         for card, record in self._records.items():
             state = seen.get(card)
-            defect = "the driver does not list it any more" if state is None else state.reason
+            defect = record.reason or "the driver does not list it any more" if state is None else state.reason
             if not defect and card in measured:
                 defect = self._out_of_bounds(measured[card])
             if defect:

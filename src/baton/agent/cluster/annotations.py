@@ -45,7 +45,7 @@ def offered_text(offers: Iterable[tuple[Offer, frozenset[CardId]]]) -> str | Non
             memory_mib=terms.card.memory_mib,
             model=terms.card.model,
             healthy=terms.card.id not in unhealthy,
-            compute_capability=terms.card.compute_capability[0] * 10 + terms.card.compute_capability[1],
+            compute_capability=_two_digits(terms.card.compute_capability),
             numa=-1 if terms.card.numa_node is None else terms.card.numa_node,
             peers=terms.card.nvlink_peers,
         )
@@ -54,3 +54,9 @@ def offered_text(offers: Iterable[tuple[Offer, frozenset[CardId]]]) -> str | Non
         for terms in sorted(offer.terms.values(), key=lambda terms: (terms.card.index, terms.card.id))
     ]
     return msgspec.json.encode(cards).decode() if cards else None
+
+
+def _two_digits(compute_capability: tuple[int, int] | None) -> int:
+    """8.6 as 86; 0 for cards without CUDA."""
+    major, minor = compute_capability or (0, 0)
+    return major * 10 + minor

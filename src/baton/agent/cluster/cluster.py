@@ -8,6 +8,7 @@ told when it is back.
 
 import asyncio
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -272,7 +273,8 @@ class ClusterSide(Companion):
         """Write on the pod what it really has, when that is not what the scheduler chose, and Volcano's last word."""
         pod = settlement.pod
         change: dict[str, str | None] = {}
-        if sentence := overridden(settlement.given, pod.own_variable(settlement.container, "NVIDIA_VISIBLE_DEVICES")):
+        own_variable = functools.partial(pod.own_variable, settlement.container)
+        if sentence := overridden(offer, settlement.given, own_variable):
             self._event(_about_pod(pod), "CardsOverridden", sentence, warning=True)
         if settlement.mismatch:
             self._event(_about_pod(pod), "CardsDiffer", settlement.mismatch, warning=True)
@@ -350,7 +352,7 @@ class ClusterSide(Companion):
                 wanted |= {name: labels.value_of(text) for name, text in kind.labels().items()}
             if change := labels.change(node.metadata.labels, wanted, prefix):
                 metadata["labels"] = change
-        unhealthy = agent.gpus.tracker.unhealthy()
+        unhealthy = agent.gpus.unhealthy
         vgpu = next((offer for offer in offers if offer.kind is Kind.VGPU and offer.role is Role.CARDS), None)
         register = annotations.register_text(vgpu, unhealthy) if vgpu is not None else None
         boards = [(endpoint.board.offer, endpoint.board.unhealthy) for endpoint in agent.endpoints.values()]
@@ -363,7 +365,7 @@ class ClusterSide(Companion):
             await self._tell_condition(agent, {one.type: one.status for one in node.status.conditions}.get(CONDITION))
 
     async def _tell_condition(self, agent: Agent, status_before: str | None) -> None:
-        verdicts = agent.gpus.tracker.verdicts()
+        verdicts = agent.gpus.verdicts
         bad = {verdict.card: verdict.reason for verdict in verdicts if not verdict.healthy}
         sentences = [f"{card}: {reason}" for card, reason in bad.items()]
         now = times.stamp(time.time())

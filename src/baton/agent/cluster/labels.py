@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from baton.agent.offers.offers import Offer, Role
+from baton.gpu import vendors
 from baton.gpu.cards import Card
 
 _LONGEST = 63
@@ -18,41 +19,34 @@ _OURS = (
     "gpu.sharing-strategy",
 )  # fmt: skip
 """What is ever written here. Under `nvidia.com` others have labels too, such as `gpu.present` of NVIDIA's operator."""
-_FAMILIES = {3: "kepler", 5: "maxwell", 6: "pascal", 8: "ampere", 9: "hopper", 10: "blackwell", 12: "blackwell"}
 
 
 def gpu_labels(prefix: str, cards: tuple[Card, ...], offers: tuple[Offer, ...]) -> dict[str, str]:
-    """All labels about cards; none without cards."""
+    """All labels about cards; none without cards. Under a vendor's own prefix, only that vendor's cards count."""
+    named = [vendor.name for vendor in vendors.VENDORS if vendor.domain == prefix]
+    cards = tuple(card for card in cards if not named or card.vendor in named)
     if not cards:
         return {}
     models = Counter(card.model for card in cards)
     first = min(cards, key=lambda card: card.index)
-    major, minor = first.compute_capability
     labels = {
         "gpu.count": str(len(cards)),
         "gpu.product": value_of(first.model) if len(models) == 1 else "mixed",
         "gpu.memory": str(min(card.memory_mib for card in cards)),
-        "gpu.compute.major": str(major),
-        "gpu.compute.minor": str(minor),
-        "gpu.family": _family(major, minor),
+        "gpu.family": first.family or "unknown",
     }
+    if first.compute_capability is not None:
+        labels["gpu.compute.major"], labels["gpu.compute.minor"] = map(str, first.compute_capability)
     for model, count in models.items():
         labels[f"{_COUNTED}{value_of(model)}"[:_LONGEST].rstrip("-_.")] = str(count)
-    shared = [offer for offer in offers if offer.role is Role.CARDS and offer.terms]
-    if shared:
-        replicas = {terms.slots for offer in shared for terms in offer.terms.values()}
+    counted = {card.id for card in cards}
+    every = [terms for offer in offers if offer.role is Role.CARDS for terms in offer.terms.values()]
+    if shared := [terms for terms in every if terms.card.id in counted]:
+        replicas = {terms.slots for terms in shared}
         labels["gpu.replicas"] = str(replicas.pop()) if len(replicas) == 1 else "mixed"
-        ways = {terms.sharing.value for offer in shared for terms in offer.terms.values()}
+        ways = {terms.sharing.value for terms in shared}
         labels["gpu.sharing-strategy"] = ways.pop() if len(ways) == 1 else "mixed"
     return {f"{prefix}/{name}": text for name, text in labels.items()}
-
-
-def _family(major: int, minor: int) -> str:
-    if major == 7:
-        return "turing" if minor >= 5 else "volta"
-    if (major, minor) == (8, 9):
-        return "ada-lovelace"
-    return _FAMILIES.get(major, "unknown")
 
 
 def value_of(text: str) -> str:

@@ -17,12 +17,12 @@ from typing import Any, Protocol
 import grpc
 import structlog
 
-from baton.agent.kubelet.answers import Answer
 from baton.agent.kubelet.preference_request import WishReader
 from baton.agent.offers.offers import Offer, Role
 from baton.agent.offers.slot_choice import CardLoad, Policy, prefer, violation
 from baton.agent.offers.slots import SlotId
 from baton.agent.proto import deviceplugin_pb2 as api
+from baton.gpu.containers import ContainerEdits
 from baton.model.ids import CardId
 
 _log = structlog.get_logger(__name__)
@@ -40,7 +40,7 @@ class Advisors(Protocol):
     async def chosen_cards(self, offer: Offer, size: int) -> Sequence[CardId]:
         """The cards that the scheduler chose for the container that is being admitted; empty when it chose none."""
 
-    def answer(self, offer: Offer, slots: Sequence[str]) -> Answer:
+    def answer(self, offer: Offer, slots: Sequence[str]) -> ContainerEdits:
         """What a container gets for these slots."""
 
     def allocated(self, offer: Offer, slots: Sequence[str]) -> None:
@@ -215,18 +215,18 @@ def _serialize(message: Any) -> bytes:
     return bytes(message.SerializeToString())
 
 
-def _message(answer: Answer) -> api.ContainerAllocateResponse:
+def _message(edits: ContainerEdits) -> api.ContainerAllocateResponse:
     return api.ContainerAllocateResponse(
-        envs=dict(answer.environment),
+        envs=dict(edits.environment),
         mounts=[
             api.Mount(host_path=mount.host_path, container_path=mount.container_path, read_only=mount.read_only)
-            for mount in answer.mounts
+            for mount in edits.mounts
         ],
         devices=[
             api.DeviceSpec(host_path=node.path, container_path=node.path, permissions=node.permissions)
-            for node in answer.device_nodes
+            for node in edits.device_nodes
         ],
-        cdi_devices=[api.CDIDevice(name=name) for name in answer.cdi_devices],
+        cdi_devices=[api.CDIDevice(name=name) for name in edits.cdi_devices],
     )
 
 

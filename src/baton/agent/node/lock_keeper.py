@@ -18,6 +18,8 @@ from baton.agent.daemon import Agent, Companion
 from baton.agent.kubelet.podresources import read_checkpoint
 from baton.agent.node.lock_port import LockPort
 from baton.errors import UnavailableError
+from baton.gpu import vendors
+from baton.gpu.cards import Card
 
 _log = structlog.get_logger(__name__)
 
@@ -62,15 +64,20 @@ class LockKeeper(Companion):
     async def _tell_modes(self, agent: Agent) -> None:
         if agent.lock is None:
             return
-        modes = {card: terms.sharing for offer in agent.gpu_offers for card, terms in offer.terms.items()}
-        await agent.lock.share(modes)
+        terms = [one for offer in agent.gpu_offers for one in offer.terms.values() if _takes_turns(one.card)]
+        await agent.lock.share({one.card.id: one.sharing for one in terms})
 
     def _spawn(self, agent: Agent) -> None:
         if self._started is not None and self._started.poll() is None:
             _log.warning("the lock daemon does not answer", pid=self._started.pid)
             return
         argv = [sys.executable, "-m", "baton.cli.main", "lockd", "--socket-dir", agent.config.lock.socket_directory]
-        for card in agent.gpus.cards:
+        for card in filter(_takes_turns, agent.gpus.cards):
             argv += ["--gpu", f"{card.id}={card.memory_mib}Mi"]
         self._started = subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True, cwd="/")
         _log.info("lock daemon started", pid=self._started.pid)
+
+
+def _takes_turns(card: Card) -> bool:
+    """The daemon knows only of cards whose programs can run the hook."""
+    return vendors.named(card.vendor).runs_hook

@@ -94,7 +94,7 @@ def unused_rules(config: AgentConfig, cards: tuple[Card, ...]) -> list[str]:
         f"{resource.name}: cards[{number}] fits no card of this node"
         for resource in config.resources
         for number, rule in enumerate(resource.cards)
-        if not any(rule.fits(card) for card in cards)
+        if not any(card.vendor == resource.vendor and rule.fits(card) for card in cards)
     ]
 
 

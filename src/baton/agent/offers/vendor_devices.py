@@ -32,12 +32,12 @@ from msgspec import Meta
 
 from baton.agent.config import Kind, Sharing, label_problem, name_problem
 from baton.agent.documents import Document
-from baton.agent.kubelet.answers import Answer, DeviceNode, Mount
 from baton.agent.offers.offers import Offer, Role, Terms
 from baton.agent.offers.slot_choice import Policy
 from baton.agent.offers.slots import MAX_SLOTS, CardSlots, Pool, SlotId
 from baton.errors import BatonError
-from baton.gpu.cards import Card, Vendor
+from baton.gpu.cards import Card, VendorName
+from baton.gpu.containers import ContainerEdits, DeviceNode, Mount
 from baton.model.ids import CardId
 
 _log = structlog.get_logger(__name__)
@@ -66,7 +66,7 @@ class DeviceKind(Protocol):
     def offer(self) -> Offer:
         """What is there now."""
 
-    def answer(self, slots: Sequence[str]) -> Answer:
+    def answer(self, slots: Sequence[str]) -> ContainerEdits:
         """What a container gets."""
 
     def labels(self) -> Mapping[str, str]:
@@ -169,7 +169,8 @@ class FileKind:
             node = _number(unit.get("numa-node", ""))
             model = unit.get("model", self._description.name)
             memory_mib = _number(unit.get("memory-mib", "")) or 0
-            described = Card(card, number, Vendor.OTHER, model, memory_mib, (0, 0), "", numa_node=node)
+            vendor = VendorName(self._description.name)
+            described = Card(card, number, vendor, model, memory_mib, None, "", numa_node=node)
             terms[card] = Terms(described, self._description.replicas, Sharing.CONCURRENT, 1.0)
             slots.append(CardSlots.of(card, number, self._description.replicas, node))
         return Offer(
@@ -182,14 +183,14 @@ class FileKind:
             terms=terms,
         )
 
-    def answer(self, slots: Sequence[str]) -> Answer:
+    def answer(self, slots: Sequence[str]) -> ContainerEdits:
         pool = self.offer().pool.slots
         cards = sorted({pool[SlotId(slot)].card for slot in slots})
         units = [self._units[card] for card in cards]
         rule = self._description.container
         joined = {field: ",".join(unit.get(field, "") for unit in units) for unit in units for field in unit}
         plurals = {f"{field}s": value for field, value in joined.items()}
-        return Answer(
+        return ContainerEdits(
             {name: _filled(text, plurals | joined) for name, text in rule.environment.items()},
             _unique(
                 Mount(_filled(mount.host, unit), _filled(mount.container, unit), mount.read_only)
@@ -283,7 +284,8 @@ def _unique(items: Iterable[T]) -> tuple[T, ...]:
 
 
 def load_kinds(paths: Sequence[str], taken: Iterable[str] = ()) -> tuple[DeviceKind, ...]:
-    """The kinds of the given files and of installed entry points, each looked for once; `taken` names are refused."""
+    """The kinds of the given files and of installed entry points; `taken` names are refused. A kind offers nothing
+    until its first `look`, which may block."""
     kinds: list[DeviceKind] = [load_kind(Path(path)) for path in paths]
     kinds += map(_installed, importlib.metadata.entry_points(group="baton.devices"))
     seen = set(taken)
@@ -291,7 +293,6 @@ def load_kinds(paths: Sequence[str], taken: Iterable[str] = ()) -> tuple[DeviceK
         if kind.resource in seen:
             raise BatonError(f"a device kind offers {kind.resource}, which is taken; a resource name can be used once")
         seen.add(kind.resource)
-        kind.look()
     return tuple(kinds)
 
 

@@ -15,7 +15,6 @@ from baton.errors import UnavailableError
 
 if TYPE_CHECKING:
     from baton.agent.config import AgentConfig
-    from baton.gpu.cards import GpuSource
 
 app = command_app(invoke_without_command=True)
 
@@ -61,14 +60,8 @@ def agent(
 
     logs.set_up(sys.stderr, as_json=log_json, verbose=verbose)
     settings = configuration.load(config) if config else configuration.AgentConfig()
-    program = assemble(settings, name, _open_source, config)
+    program = assemble(settings, name, config)
     execute(program.run, fast_loop=False)  # gRPC promises to work on asyncio's own loop
-
-
-def _open_source() -> "GpuSource":
-    from baton.gpu.nvml import NvmlSource
-
-    return NvmlSource()
 
 
 def _check(path: Path, node: str) -> None:
@@ -76,18 +69,21 @@ def _check(path: Path, node: str) -> None:
     from baton.agent import config as configuration
     from baton.agent.offers.offers import plan, unused_rules
     from baton.agent.offers.vendor_devices import load_kinds
+    from baton.gpu import vendors
 
     config: AgentConfig = configuration.load(path).for_node(node)
     kinds = load_kinds(config.devices, config.resource_names())
-    try:
-        source = _open_source()
-    except UnavailableError as error:
-        note(f"{path} is right as far as can be told without a GPU: {error}")
+    sources, errors = vendors.open_drivers(vendors.VENDORS)
+    if not sources:
+        note(f"{path} is valid as far as can be checked without a GPU: {'; '.join(map(str, errors))}")
         return
     try:
-        cards = source.cards()
+        cards = tuple(card for source in sources for card in source.cards())
     finally:
-        source.close()
+        for source in sources:
+            source.close()
+    for kind in kinds:
+        kind.look()
     for offer in (*plan(config, cards), *(kind.offer() for kind in kinds)):
         typer.echo(offer.describe())
     for sentence in unused_rules(config, cards):

@@ -23,7 +23,8 @@ def lockd(
         Path | None, typer.Option(help="Directory that workloads mount; default by $BATON_SOCKET_DIR, then the user.")
     ] = None,
     gpu: Annotated[
-        list[str] | None, typer.Option(metavar="UUID[=MEMORY]", help="A GPU and its memory, where NVML is not asked.")
+        list[str] | None,
+        typer.Option(metavar="UUID[=MEMORY]", help="A GPU and its memory, instead of asking the driver."),
     ] = None,
     quantum: Annotated[str, typer.Option(metavar="auto|SECONDS", help="Length of a turn; auto measures.")] = "auto",
     mode: Annotated[str, typer.Option(metavar="auto|serial|concurrent", help="How GPUs are shared.")] = "auto",
@@ -78,19 +79,16 @@ def lockd(
 
 
 def _telemetry(given: "list[CardInfo]") -> "Telemetry":
-    """The cards given by hand, else what NVML tells, else nothing: then clients name the cards."""
+    """The cards given on the command line, else those of the drivers; without either, clients name the cards."""
     import structlog
 
-    from baton.errors import UnavailableError
-    from baton.gpu.nvml import NvmlSource
+    from baton.gpu import vendors
     from baton.local.telemetry import GpuTelemetry
     from baton.lock.telemetry import NoTelemetry
 
     if given:
         return NoTelemetry(given)
-    try:
-        source = NvmlSource()
-    except UnavailableError as error:
+    sources, errors = vendors.open_drivers([vendor for vendor in vendors.VENDORS if vendor.runs_hook])
+    for error in errors:
         structlog.get_logger().debug("no telemetry", why=str(error))
-        return NoTelemetry()
-    return GpuTelemetry(source)
+    return GpuTelemetry(sources) if sources else NoTelemetry()
