@@ -184,9 +184,9 @@ def test_a_rule_by_index_is_about_the_resources_vendor() -> None:
 @pytest.mark.usefixtures("mixed")
 def test_what_the_vendor_cannot_do_is_a_mistake_in_the_configuration() -> None:
     with pytest.raises(DocumentError) as caught:
-        configuration.parse("resources: [{name: a.b/c, vendor: amd, kind: vgpu}, {name: a.b/d, vendor: and}]")
+        configuration.parse("resources: [{name: a.b/c, vendor: amd, kind: vgpu}, {name: a.b/d, vendor: nvidea}]")
     assert "resources[0].kind is 'vgpu', whose limits need Baton's hook" in str(caught.value)
-    assert "resources[1].vendor is 'and': expected one of nvidia, amd" in str(caught.value)
+    assert "resources[1].vendor is 'nvidea': expected one of nvidia, amd; did you mean 'nvidia'?" in str(caught.value)
 
 
 @pytest.mark.usefixtures("mixed")

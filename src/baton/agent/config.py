@@ -35,6 +35,7 @@ from baton.agent.offers.slots import MAX_SLOTS
 from baton.gpu import vendors
 from baton.gpu.cards import Card, VendorName
 from baton.gpu.containers import DeviceList
+from baton.model.suggestions import did_you_mean
 
 _Replicas = Annotated[int, Meta(ge=1, le=MAX_SLOTS)]
 _Overcommit = Annotated[float, Meta(ge=1.0, le=100.0)]
@@ -308,7 +309,9 @@ def _check_resources(document: Document, resources: tuple[Resource, ...], path: 
 def _check_vendor(document: Document, where: str, resource: Resource) -> None:
     vendor = next((vendor for vendor in vendors.VENDORS if vendor.name == resource.vendor), None)
     if vendor is None:
-        document.mistake(f"{where}.vendor", f"is {resource.vendor!r}: expected one of {', '.join(vendors.names())}")
+        near = did_you_mean(resource.vendor, vendors.names(), lead="; ")
+        known = ", ".join(vendors.names())
+        document.mistake(f"{where}.vendor", f"is {resource.vendor!r}: expected one of {known}{near}")
     elif resource.kind is Kind.VGPU and not vendor.runs_hook:
         document.mistake(
             f"{where}.kind", f"is 'vgpu', whose limits need Baton's hook; it does not work with {vendor.title} cards"
