@@ -1,4 +1,4 @@
-"""The scheduler's mind: cluster state, card ledger, sessions, actions, plugins and explanations.
+"""The scheduling logic: cluster state, card ledger, sessions, actions, plugins and explanations.
 
 Nothing in this package reads a clock, a socket, a file or a random number. Events go in (`baton.engine.events`),
 a `Plan` comes out, and the same state with the same configuration gives the same plan on every run. The live

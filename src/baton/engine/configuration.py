@@ -1,8 +1,8 @@
 """`volcano-scheduler.conf`, read verbatim: actions, tiers of plugins with their flags and arguments, action arguments.
 
-Everything wrong is reported at once, each with its path in the file and, for a name, what was probably meant. A thing
-that Volcano accepts never stops us: an unknown plugin, flag or argument is a warning, while an unknown action or a
-value of the wrong type is an error.
+All problems are reported at once, each with its path in the file and, for a name, the closest valid one. A file that
+Volcano accepts never fails: an unknown plugin, flag or argument is a warning, while an unknown action or a value of the
+wrong type is an error.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,16 +20,16 @@ HIERARCHY_FLAG = "enableHierarchy"
 TOP_KEYS = ("actions", "tiers", "configurations", "metrics")
 
 NOT_SUPPORTED = {"extender": "Baton calls no HTTP extenders; load your own plugin instead (--plugin FILE)"}
-"""Volcano's plugins that Baton does without on purpose."""
+"""Volcano plugins that Baton does not support on purpose."""
 
 _SHOWN = 60
-"""Characters of a wrong value that a sentence shows."""
+"""How many characters of an invalid value an error shows."""
 
 Catalogue = Mapping[str, type[Plugin[Any]]]
 
 
 class ConfigurationError(BatonError):
-    """Every problem of the file, one per line."""
+    """All problems of the file, one per line."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
@@ -58,7 +58,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
 def parse(
     text: str, catalogue: Catalogue, actions: Iterable[str], *, where: str = "scheduler configuration"
 ) -> Configuration:
-    """Read the text of a configuration file, or raise with all that is wrong."""
+    """Parse the text of a configuration file, or raise an error with all problems."""
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -81,7 +81,7 @@ class _Reader:
             raise ConfigurationError([f"{self.where} is {_shown(document)}: expected a mapping with actions and tiers"])
         for key in document:
             if key not in TOP_KEYS:
-                self.warnings.append(f"{self.where}: {key} is not known and ignored{_meant(str(key), TOP_KEYS)}")
+                self.warnings.append(f"{self.where}: {key} is unknown and ignored{_meant(str(key), TOP_KEYS)}")
         actions = self._actions(document.get("actions", ""))
         tiers = self._tiers(document.get("tiers", []))
         action_arguments = self._action_arguments(document.get("configurations") or [])
@@ -104,7 +104,7 @@ class _Reader:
 
     def _actions(self, value: object) -> tuple[str, ...]:
         if not isinstance(value, str) or not value.strip():
-            self.problems.append(f'actions is {_shown(value)}: expected a text such as "enqueue, allocate, backfill"')
+            self.problems.append(f'actions is {_shown(value)}: expected a string such as "enqueue, allocate, backfill"')
             return ()
         names = [name.strip() for name in value.strip().strip('"').split(",")]
         known = []
@@ -238,15 +238,15 @@ class _Reader:
             names = {option.name for option in tier}
             if "proportion" in names and any(option.name == "drf" and option.hierarchy for option in tier):
                 self.problems.append(
-                    f"tiers[{place}] has drf with enableHierarchy and proportion, which decide the same; keep one"
+                    f"tiers[{place}] has drf with enableHierarchy and proportion, which conflict; keep one of them"
                 )
         everywhere = {option.name for tier in tiers for option in tier}
         if {"proportion", "capacity"} <= everywhere:
-            self.problems.append("tiers: proportion and capacity both say what a queue deserves; keep one of them")
+            self.problems.append("tiers: proportion and capacity both set what a queue deserves; keep one of them")
 
 
 def _shown(value: object) -> str:
-    """A value as a person wrote it, cut where it is long."""
+    """A value as the user wrote it, truncated if it is long."""
     text = "empty" if value is None else repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 

@@ -1,11 +1,11 @@
-"""The front of the engine: events in, plans and explanations out.
+"""The entry point of the engine: events in, plans and explanations out.
 
     engine = Engine(configured("simple"))
     engine.apply([NodeChanged(node), QueueChanged(queue), PodChanged(pod)])
     plan = engine.schedule(now_s)
 
-A plan is assumed to happen: the next cycle counts its bindings and evictions. When one does not happen, say so with
-`BindFailed` or `EvictFailed`; when it does, the cluster's own events confirm it and change nothing.
+A plan is assumed to succeed: the next cycle counts its bindings and evictions. If one of them fails, report it with
+`BindFailed` or `EvictFailed`; if it succeeds, the events of the cluster confirm it and change nothing.
 """
 
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ from baton.model.quantities import Amounts
 
 
 class Engine:
-    """One cluster, one configuration."""
+    """The scheduler of one cluster, with one configuration."""
 
     def __init__(
         self,
@@ -49,13 +49,13 @@ class Engine:
         self._turns = Turns()
 
     def configure(self, configuration: Configuration) -> None:
-        """Go on with another configuration; the state stays."""
+        """Continue with another configuration; the state stays."""
         self.tiers = Tiers(configuration)
         self._cache = SignatureCache(self.state)
         self._turns = Turns()
 
     def has_work(self) -> bool:
-        """Whether a cycle could decide anything: a job waits, or an action works when none does."""
+        """Whether a cycle could decide anything: a job waits, or an action has work even when no job waits."""
         actions = self.tiers.configuration.actions
         return bool(self.state.active) or any(ACTIONS[name].works_when_idle for name in actions)
 
@@ -65,7 +65,7 @@ class Engine:
     def schedule(self, now_s: float, *, explain: bool = True, out_of_time: OutOfTime | None = None) -> Plan:
         """Run the configured actions once. Without `explain` the plan has no verdicts, which saves time.
 
-        `out_of_time` is asked between jobs; when it says so the plan is what was decided until then (see `turns`).
+        `out_of_time` is called between jobs; once it returns true, the plan has the decisions made so far (`turns`).
         """
         turns = self._turns
         turns.start_cycle(out_of_time)
@@ -91,9 +91,9 @@ class Engine:
         )
 
     def explain(self, key: PodKey | GroupKey, now_s: float) -> Verdict:
-        """Why this pod or group waits, from the state as it is; nothing is changed."""
+        """Why this pod or group waits, from the current state, which does not change."""
         task = self.state.tasks.get(PodKey(key))
-        # Somebody else's pod, which has no job here, may have the name of a group.
+        # A pod of another scheduler, which has no job here, may have the name of a group.
         job = (task.job if task is not None else None) or self.state.jobs.get(GroupKey(key))
         if job is None:
             raise BatonError(f"no pod or group {key} is known to the scheduler; check the namespace and name")
@@ -106,7 +106,7 @@ class Engine:
             explainer = Explainer(session)
             cause, ready = explainer.cause(job), job.ready_count()
             if cause is Cause.NODES and job.pending:
-                # As many of the gang as fit are put in their places, so that the nodes are judged by what is then left.
+                # Place as many members of the gang as fit, so that the nodes are judged by the room that is then left.
                 refused = first_refused(session, attempt, job)
                 session.decisions.placeable[job.key] = len(attempt.allocated)
                 cause, stuck = refused if refused is not None else (Cause.NEXT, stuck)
@@ -118,14 +118,14 @@ class Engine:
                 ):
                     cause = Cause.PIPELINED
                 if cause is Cause.QUEUE_SHARE:
-                    attempt.discard()  # the queue is judged by what it uses, and the job by all that it needs
+                    attempt.discard()  # the queue is judged by its real usage, and the job by its whole request
             return msgspec.structs.replace(explainer.explain(job, cause, stuck), ready=ready)
         finally:
             attempt.discard()
             session.close()
 
     def credits(self, now_s: float) -> dict[QueueName, Amounts]:
-        """What may be let into each queue without asking, from the state as it is (see `credit`)."""
+        """The amounts that each queue may admit without asking, from the current state (see `credit`)."""
         session = self.session(now_s)
         try:
             return credits_of(session)

@@ -1,7 +1,7 @@
-"""What can happen to the cluster, as values.
+"""Events of the cluster, as values.
 
-An adapter turns watch events into these; `Engine.apply` takes them in any order (a pod may arrive before its node or
-its group) and any number of times: applying the same event twice changes nothing.
+An adapter converts watch events into these; `Engine.apply` accepts them in any order (a pod may arrive before its node
+or its group) and any number of times: applying the same event twice changes nothing.
 """
 
 import msgspec
@@ -81,13 +81,13 @@ class HyperNodeRemoved(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class BindFailed(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A binding of an earlier plan was refused; the pod is pending again and gives its room back."""
+    """A binding of an earlier plan was refused; the pod is pending again and its room is free."""
 
     key: PodKey
 
 
 class EvictFailed(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """An eviction of an earlier plan was refused; the pod runs on, and is not to be asked again before `until_s`."""
+    """An eviction of an earlier plan was refused; the pod keeps running and is not evicted before `until_s`."""
 
     key: PodKey
     until_s: float = 0.0

@@ -1,8 +1,8 @@
-"""Durations predicted from history: the mean of the last two runs of the same thing by the same people.
+"""Durations predicted from history: the mean of the last two runs of a similar job.
 
-Jobs are alike when namespace, name without its trailing numbers, and card request agree. A prediction is for planning
-only: nobody is killed for exceeding it, it is just corrected upwards. The caller feeds finished jobs in and writes the
-prediction into `PodGroup.expected_duration_s` of new ones.
+Jobs are similar if they agree in namespace, name without trailing numbers, and card request. Predictions are for
+planning only: a job that exceeds its prediction keeps running, and the prediction is corrected upwards. The caller
+reports finished jobs and writes the prediction into `PodGroup.expected_duration_s` of new ones.
 """
 
 import re
@@ -25,7 +25,7 @@ class HistoryKey(msgspec.Struct, frozen=True, gc=False):
 
 
 class DurationHistory:
-    """The last runs of every kind of job; kinds not seen for longest are forgotten first."""
+    """The last runs of every kind of job; the kind that has not run for the longest time is forgotten first."""
 
     def __init__(self, *, kinds_kept: int = 10_000) -> None:
         self._kinds_kept = kinds_kept
@@ -33,13 +33,13 @@ class DurationHistory:
         self._by_namespace: OrderedDict[str, deque[float]] = OrderedDict()
 
     def finished(self, group: GroupKey, gpu_milli: int, duration_s: float) -> None:
-        """A job ended after running this long."""
+        """Record that a job ended after running this long."""
         key = history_key(group, gpu_milli)
         _remember(self._runs, key, duration_s, self._kinds_kept)
         _remember(self._by_namespace, key.namespace, duration_s, self._kinds_kept)
 
     def predict_s(self, group: GroupKey, gpu_milli: int, *, running_s: float = 0.0) -> float | None:
-        """How long such a job runs, or None when nothing like it has run. Never less than it already has."""
+        """How long such a job runs, or None if no similar job has run. Never less than it has already been running."""
         key = history_key(group, gpu_milli)
         runs = self._runs.get(key) or self._by_namespace.get(key.namespace)
         if not runs:

@@ -1,8 +1,8 @@
-"""What the engine is told about: nodes, cards, pods, groups, queues, quotas and budgets.
+"""The engine's input objects: nodes, cards, pods, groups, queues, quotas and budgets.
 
-These are our own frozen values, not Kubernetes JSON: an adapter translates once, and the engine, the simulator and a
-test literal share one vocabulary. They hold no cycles, so the collector need not look at them. Collections are
-tuples, so that a `PodSpec` can be hashed and equal specs of thousands of pods are kept once. Units: `cpu` in
+These are our own frozen values, not Kubernetes JSON: an adapter translates once, and the engine, the simulator and test
+literals share one vocabulary. They contain no cycles, so the garbage collector does not need to track them. Collections
+are tuples, so that a `PodSpec` can be hashed and equal specs of thousands of pods are stored once. Units: `cpu` in
 milli-cores, `memory` in bytes, every other resource in pieces; card memory in MiB; a card's computing power in
 thousandths (`share_milli`, 1000 = the whole card).
 """
@@ -18,13 +18,13 @@ from baton.model.quantities import Amounts
 WHOLE_CARD_MILLI = 1000
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-"""What counts as a number in a label: fewer things than Python's `int` takes."""
+"""The syntax of a number in a label, which is stricter than Python's `int`."""
 
 Pairs = tuple[tuple[str, str], ...]
 
 
 class CardKind(StrEnum):
-    """How a container asks for a card; a card serves the kinds that its node advertises."""
+    """How a container requests a card; a card serves the kinds that its node advertises."""
 
     SLOT = "slot"
     VGPU = "vgpu"
@@ -38,7 +38,7 @@ KIND_BIT = {kind: 1 << position for position, kind in enumerate(CardKind)}
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One physical card, or one MIG instance (`fixed`: whoever gets it gets all of it)."""
+    """One physical card, or one MIG instance (`fixed`: it is always granted as a whole)."""
 
     id: CardId
     memory_mib: int
@@ -47,7 +47,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     model: str = ""
     mode: str = ""
     compute_capability: int = 0
-    """Major times ten plus minor: 8.6 is 86."""
+    """The major version times ten plus the minor version: 8.6 is 86."""
     healthy: bool = True
     serves: tuple[CardKind, ...] = ALL_KINDS
     fixed: bool = False
@@ -92,7 +92,7 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeTerm(msgspec.Struct, frozen=True, gc=False):
-    """All expressions hold; `names` and `not_names` are the metadata.name field selectors In and NotIn."""
+    """Matches if all expressions hold; `names` and `not_names` are the metadata.name field selectors In and NotIn."""
 
     expressions: tuple[Requirement, ...] = ()
     names: tuple[str, ...] = ()
@@ -105,7 +105,7 @@ class PreferredNodeTerm(msgspec.Struct, frozen=True, gc=False):
 
 
 class LabelSelector(msgspec.Struct, frozen=True, gc=False):
-    """Selects every object when empty, as in Kubernetes."""
+    """Selects every object if it is empty, as in Kubernetes."""
 
     labels: Pairs = ()
     expressions: tuple[Requirement, ...] = ()
@@ -120,7 +120,7 @@ class LabelSelector(msgspec.Struct, frozen=True, gc=False):
 
 
 class AffinityTerm(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Pods near or away from the pods that `selector` selects. No namespaces at all means the pod's own."""
+    """Near, or away from, the pods that `selector` selects. Without any namespaces it applies to the pod's own."""
 
     selector: LabelSelector
     topology_key: str
@@ -146,10 +146,10 @@ class SpreadConstraint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class CardRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one container asks of each of `count` distinct cards.
+    """A container's request to each of `count` distinct cards.
 
-    Memory and percentage both zero mean: all the memory of a `vgpu` card, none of any other. `share_milli` is the part
-    of the computing power (`vgpu-cores` times ten, or the milli-GPU of a trace).
+    If memory and percentage are both zero, the request is for all memory of a `vgpu` card, and for no memory of any
+    other kind. `share_milli` is the share of the computing power (`vgpu-cores` times ten, or the milli-GPU of a trace).
     """
 
     kind: CardKind
@@ -174,10 +174,10 @@ class Container(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class CardRules(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Which cards a pod may use, and beside whom."""
+    """Which cards a pod may use, and which pods it may share them with."""
 
     models: tuple[str, ...] = ()
-    """Case-insensitive parts of the model name; when given, `not_models` is not looked at."""
+    """Case-insensitive parts of the model name; if given, `not_models` is ignored."""
     not_models: tuple[str, ...] = ()
     ids: tuple[CardId, ...] = ()
     not_ids: tuple[CardId, ...] = ()
@@ -185,15 +185,15 @@ class CardRules(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     min_memory_mib: int = 0
     min_compute_capability: int = 0
     with_pods: tuple[LabelSelector, ...] = ()
-    """Card affinity: only on a card that already holds a pod so labelled."""
+    """Card affinity: only on a card that already holds a pod with such labels."""
     without_pods: tuple[LabelSelector, ...] = ()
-    """Card anti-affinity: never on a card that holds a pod so labelled."""
+    """Card anti-affinity: never on a card that holds a pod with such labels."""
     spread_group: bool = False
     """Two pods of one group never share a card."""
 
 
 class PodSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Everything that decides where a pod may go; equal specs are kept once."""
+    """Everything that decides where a pod may go; equal specs are stored once."""
 
     containers: tuple[Container, ...] = ()
     overhead: Amounts = ()
@@ -202,7 +202,7 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Required node affinity: one of these terms holds."""
     preferred_node_terms: tuple[PreferredNodeTerm, ...] = ()
     volume_terms: tuple[tuple[NodeTerm, ...], ...] = ()
-    """Node affinity of each bound volume: in each, one term holds."""
+    """Node affinity of each bound volume: for each volume, one of its terms holds."""
     tolerations: tuple[Toleration, ...] = ()
     affinity: tuple[AffinityTerm, ...] = ()
     """As in Kubernetes, a placed pod counts for any of these only if all of them select it."""
@@ -213,14 +213,14 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     host_ports: tuple[tuple[str, str, int], ...] = ()
     """(host address, protocol, port)."""
     attachments: Pairs = ()
-    """(CSI driver, volume): what a node attaches for the pod, of drivers that limit how much that may be."""
+    """(CSI driver, volume): the volumes that a node attaches for the pod, for drivers with a limit."""
     sole_claims: tuple[str, ...] = ()
     """Volume claims, as `namespace/name`, that only one pod may use (ReadWriteOncePod)."""
     images: tuple[str, ...] = ()
     card_rules: CardRules = CardRules()
     revocable_zone: str = ""
     device_claims: bool = False
-    """Whether it asks for devices by ResourceClaims, which somebody has to allocate before it may start."""
+    """Whether the pod requests devices through ResourceClaims, which must be allocated before it can start."""
 
 
 class PodPhase(StrEnum):
@@ -232,7 +232,7 @@ class PodPhase(StrEnum):
 
 
 class CardGrant(msgspec.Struct, frozen=True, gc=False):
-    """One card of one container, with what was charged for it."""
+    """One card of one container, with the amounts charged for it."""
 
     container: str
     card: CardId
@@ -242,7 +242,7 @@ class CardGrant(msgspec.Struct, frozen=True, gc=False):
 
 
 class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A pod as the cluster knows it. `key` is `namespace/name`."""
+    """A pod as the cluster reports it. `key` is `namespace/name`."""
 
     key: PodKey
     spec: PodSpec
@@ -250,7 +250,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     labels: Pairs = ()
     group: GroupKey | None = None
     role: str = ""
-    """The task of the job that this pod is a replica of (minTaskMember counts by it)."""
+    """The task of the job that this pod is a replica of; minTaskMember counts replicas by task."""
     index: int = 0
     queue: QueueName | None = None
     """Only read for a pod without a group."""
@@ -262,13 +262,13 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     node: NodeName | None = None
     cards: tuple[CardGrant, ...] = ()
     nominated: NodeName | None = None
-    """The node on which it waits for evicted pods to leave, as an earlier plan said."""
+    """The node on which the pod waits for evicted pods to leave, from an earlier plan."""
     deleting: bool = False
     gated: bool = False
     ours: bool = True
-    """False: another scheduler's pod; it takes room and is never placed or evicted by us."""
+    """False for another scheduler's pod: it takes room, and we never place or evict it."""
     critical: bool = False
-    """A system-cluster-critical or system-node-critical class."""
+    """Whether the priority class is system-cluster-critical or system-node-critical."""
     created_s: float = 0.0
     started_s: float | None = None
     cooldown_s: float = 0.0
@@ -293,7 +293,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     images: tuple[tuple[str, int], ...] = ()
     """(image, bytes)."""
     volume_limits: Amounts = ()
-    """(CSI driver, how many volumes of it the node can attach); a driver that is not named has no limit."""
+    """(CSI driver, number of its volumes that the node can attach); drivers that are not listed have no limit."""
     cpu_used_percent: float = 0.0
     memory_used_percent: float = 0.0
 
@@ -307,13 +307,13 @@ class GroupPhase(StrEnum):
 
 
 class HyperNodeMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one line of a hyper node adds to it: nodes or hyper nodes, by name, by pattern or (nodes only) by labels."""
+    """One entry of a hyper node's list: nodes or hyper nodes, by name, by pattern or (nodes only) by labels."""
 
     nodes: bool = True
-    """False: other hyper nodes."""
+    """False if the entry lists other hyper nodes."""
     name: str = ""
     pattern: str = ""
-    """A regular expression that is looked for anywhere in the name."""
+    """A regular expression that may match anywhere in the name."""
     selector: LabelSelector | None = None
 
 
@@ -332,14 +332,14 @@ class Closeness(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     hard: bool = True
     highest_tier: int | None = None
     highest_tier_name: str = ""
-    """The tier by the name that hyper nodes give it; neither number nor name: any tier."""
+    """The tier by the name that hyper nodes give it; without a number or a name, any tier is allowed."""
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A gang's sub-groups of one kind: selected pods with the same values of `keys` are one part.
 
-    A part starts whole, with `size` pods, or not at all; the gang needs `minimum` such parts. `closeness` is about the
-    pods of one part.
+    A part starts with all its `size` pods or not at all; the gang needs `minimum` such parts. `closeness` applies to
+    the pods of one part.
     """
 
     name: str = ""
@@ -351,7 +351,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A job in the scheduler's eyes: the pods that start together."""
+    """A job from the scheduler's point of view: the pods that start together."""
 
     key: GroupKey
     queue: QueueName = QueueName("default")
@@ -368,7 +368,7 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     attained_gpu_s: float = 0.0
     """Service already received (for least-attained-service order)."""
     budget_min_available: str = ""
-    """Job disruption budget of the tdm plugin: a number or a percentage, empty for none."""
+    """Job disruption budget for the tdm plugin: a number or a percentage, empty for none."""
     budget_max_unavailable: str = ""
     topology_affinity: tuple[tuple[str, ...], ...] = ()
     topology_anti_affinity: tuple[tuple[str, ...], ...] = ()
@@ -381,7 +381,7 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def close(self) -> bool:
-        """Whether the network between its pods matters."""
+        """Whether the job has rules about the network between its pods."""
         if self.closeness is None and not self.parts:
             return False
         return self.closeness is not None or any(parts.closeness is not None for parts in self.parts)
@@ -417,7 +417,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A namespace's ResourceQuota: hard limits and what is used, by resource name as requested."""
+    """A namespace's ResourceQuota: hard limits and usage, by resource name as in requests."""
 
     namespace: str
     name: str
@@ -426,7 +426,7 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A PodDisruptionBudget, with the number of disruptions it still allows."""
+    """A PodDisruptionBudget, with the number of disruptions that it still allows."""
 
     namespace: str
     name: str
@@ -441,7 +441,7 @@ class Namespace(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def requirement_holds(requirement: Requirement, value: str | None) -> bool:
-    """One match expression against one label value (None: the label is absent)."""
+    """Evaluate one match expression for one label value (None: the label is absent)."""
     operator = requirement.operator
     if operator == "In":
         return value is not None and value in requirement.values

@@ -1,4 +1,4 @@
-"""What a session decided, as values: the adapter carries it out and nothing else."""
+"""The decisions of a session, as values: the adapter carries out these and no others."""
 
 import msgspec
 
@@ -20,7 +20,7 @@ class Eviction(msgspec.Struct, frozen=True, gc=False):
     node: NodeName
     reason: str
     for_pod: PodKey | None = None
-    """Whom it makes room for."""
+    """The pod that the eviction makes room for."""
 
 
 class Nomination(msgspec.Struct, frozen=True, gc=False):
@@ -42,8 +42,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     nominations: tuple[Nomination, ...] = ()
     phases: tuple[PhaseChange, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
-    """One per job that is left waiting."""
+    """One for each job that still waits."""
     refused: bool = False
-    """Some jobs wait to be let into their queues."""
+    """Whether some jobs wait for admission to their queues."""
     cut: bool = False
-    """Time was up before every job had its turn: the next cycle goes on, and there are no verdicts yet."""
+    """Whether time ran out before every job had its turn: the next cycle continues, and there are no verdicts yet."""

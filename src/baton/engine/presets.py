@@ -1,8 +1,8 @@
-"""Ready-made configurations, in the format of the file, for those who do not want to write one.
+"""Ready-made configurations, in the format of the configuration file.
 
-Where queues reclaim, everybody with a say in victims is in one tier: victims are the intersection inside a tier, and a
-tier that finds some is not followed by the next. With the queue plugin in a later tier than gang and conformance, as in
-many published examples, what a queue deserves is never asked about its victims.
+In presets with reclaim, all plugins that vote on victims are in one tier: inside a tier, victims are the intersection
+of the votes, and later tiers vote only if a tier finds none. With the queue plugin in a later tier than gang and
+conformance, as in many published examples, the deserved share of a queue would never limit its victims.
 """
 
 from baton.engine.actions import ACTIONS

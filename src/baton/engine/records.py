@@ -1,8 +1,8 @@
-"""A cluster as a record: the engine's events as JSON lines, after a line that says when and under which configuration.
+"""A record of a cluster: the engine's events as JSON lines, after a first line with the time and the configuration.
 
-What the scheduler saw can be kept, sent to somebody, replayed into an engine of the same configuration (which decides
-the same, because a decision is a function of both), and put under the simulator. A record made by hand may leave the
-first line out.
+A record can be stored, shared, replayed into an engine with the same configuration (which makes the same decisions,
+because they depend on nothing but events and configuration), and used as input of the simulator. A record written by
+hand may omit the first line.
 """
 
 from collections.abc import Iterable, Iterator
@@ -37,9 +37,9 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     version: int = VERSION
     now_s: float = 0.0
-    """When it was taken, in seconds since the epoch."""
+    """When the record was taken, in seconds since the epoch."""
     configuration: str = ""
-    """The text of the scheduler configuration, or the name of a preset; empty when it is not known."""
+    """The text of the scheduler configuration, or the name of a preset; empty if it is not known."""
     memory_overcommit: float = 1.0
     share_overcommit: float = 1.0
 
@@ -51,7 +51,7 @@ class Record(msgspec.Struct, frozen=True):
     events: tuple[Event, ...]
 
     def engine(self, configuration: str = "", catalogue: Catalogue = BUILT_IN) -> Engine:
-        """An engine that knows what is recorded, under the recorded configuration or another one."""
+        """An engine with the recorded events applied, under the recorded configuration or another one."""
         engine = Engine(
             configured(configuration or self.about.configuration or "simple", catalogue),
             memory_overcommit=self.about.memory_overcommit,
@@ -70,7 +70,7 @@ def lines(about: Recorded, events: Iterable[Event]) -> Iterator[bytes]:
 
 
 def read(content: bytes, where: str) -> Record:
-    """A record from its text; `where` names it in errors."""
+    """Parse a record; `where` names it in errors."""
     decoder: msgspec.json.Decoder[Event | Recorded] = msgspec.json.Decoder(Event | Recorded)
     about = Recorded()
     events: list[Event] = []
@@ -91,7 +91,7 @@ def read(content: bytes, where: str) -> Record:
 
 
 def snapshot(state: ClusterState) -> Iterator[Event]:
-    """The events that would make such a state; what was planned and not yet confirmed counts as done."""
+    """Events that would produce this state; plans that are not confirmed yet count as carried out."""
     for name, labels in sorted(state.placed.namespace_labels.items()):
         yield NamespaceChanged(Namespace(name=name, labels=tuple(sorted(labels.items()))))
     for queue in state.queues.values():
@@ -113,7 +113,7 @@ def snapshot(state: ClusterState) -> Iterator[Event]:
 
 
 def _as_held(state: ClusterState, task: Task) -> Pod:
-    """The pod with the place that the state has it on."""
+    """The pod with its place in the state."""
     pod = task.pod
     if task.row < 0 or (task.status not in HELD and task.status is not Status.RELEASING):
         return pod

@@ -19,7 +19,7 @@ ALLOCATE = "actions: allocate\n"
 
 MISTAKES = {
     "- allocate": "is ['allocate']: expected a mapping with actions and tiers",
-    f"actions: [allocate]{TIERS}": "actions is ['allocate']: expected a text such as \"enqueue, allocate, backfill\"",
+    f"actions: [allocate]{TIERS}": "actions is ['allocate']: expected a string such as \"enqueue, allocate, backfill\"",
     f"actions: enqueue, alocate{TIERS}": "actions[1] 'alocate' is not an action (did you mean 'allocate'?); known: ",
     f"{ALLOCATE}tiers: gang": "tiers is 'gang': expected a list, each with `plugins:`",
     f"{ALLOCATE}tiers: [{{plugins: gang}}]": "tiers[0].plugins is 'gang': expected a list such as `- name: gang`",
@@ -34,9 +34,9 @@ MISTAKES = {
     f"{ALLOCATE}tiers: [{{plugins: [{{name: binpack, arguments: {{binpack.weight: heavy}}}}]}}]": "tiers[0].plugins[0]"
     ".arguments.binpack.weight is 'heavy': expected `int`, got `str`",
     f"{ALLOCATE}tiers: [{{plugins: [{{name: capacity}}, {{name: proportion}}]}}]": "tiers: proportion and capacity both"
-    " say what a queue deserves; keep one of them",
+    " set what a queue deserves; keep one of them",
     f"{ALLOCATE}tiers: [{{plugins: [{{name: drf, enableHierarchy: true}}, {{name: proportion}}]}}]": "tiers[0] has"
-    " drf with enableHierarchy and proportion, which decide the same; keep one",
+    " drf with enableHierarchy and proportion, which conflict; keep one of them",
     f"{ALLOCATE}configurations: preempt{TIERS}": "configurations is 'preempt': expected a list, each with the name of"
     " an action",
     f"{ALLOCATE}configurations: [preempt]{TIERS}": "configurations[0] is 'preempt': expected the name of an action,"

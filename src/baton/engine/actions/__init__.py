@@ -1,4 +1,4 @@
-"""What a cycle does, in the order in which the configuration lists it."""
+"""The actions of a cycle; the configuration lists them in the order in which they run."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -18,9 +18,9 @@ class Action(NamedTuple):
 
     run: Callable[[Session], None]
     evicts: bool = False
-    """It may make room where none is free."""
+    """The action may evict pods to make room."""
     works_when_idle: bool = False
-    """It has something to do also when no job waits."""
+    """The action has work even when no job waits."""
 
 
 ACTIONS: Mapping[str, Action] = {

@@ -1,12 +1,12 @@
 """Place pending tasks: queue by queue, job by job, task by task, and keep a job's placements only if its gang is ready.
 
-After every job the order of queues and jobs is looked at again, because shares have changed. A gang that is ready keeps
-going with its surplus tasks only while it is still the first in order. Cycles follow events closely, so the first of
-several jobs that were submitted together is often complete before the pods of the next exist: a young job's surplus
-waits while such pods are on their way, else one job would have all and the others none.
+The order of queues and jobs is checked again after every job, because shares have changed. A ready gang continues with
+its surplus tasks only while it is still first in order. Cycles follow events closely, so the first of several jobs
+submitted together is often complete before the pods of the next exist: the surplus of a young job waits while such pods
+are being created; otherwise one job would take everything and leave nothing for the others.
 
-Gangs in parts go before everybody, whatever their queue and priority: a scheduler that died between two bindings had
-decided for them, and what they hold is of use to nobody until they are whole.
+Partially placed gangs go first, whatever their queue and priority: the scheduler had already decided in their favour
+and stopped between two bindings, and their resources are wasted until they are complete.
 """
 
 import heapq
@@ -19,7 +19,8 @@ from baton.engine.state.jobs import Job, QueueShare, Status, Task
 from baton.engine.verdicts import Cause
 
 YOUNG_S = 3.0
-"""Creation times are whole seconds, so a job is young for two to three. Pods come within less, or not because of us."""
+"""Creation times are whole seconds, so a job is young for two to three seconds. Pods are created faster than that,
+unless they are held up by a cause outside the scheduler."""
 
 
 class _Lane:
@@ -42,7 +43,7 @@ class _Lane:
         return tasks
 
     def hold_back(self) -> None:
-        """Nothing behind a job that does not fit may pass it."""
+        """Block the remaining jobs: none may overtake a job that does not fit."""
         for _, _, job in self._heap:
             self._session.decisions.blocked[job.key] = (Cause.HELD_BACK, None)
         self._heap.clear()
@@ -56,7 +57,7 @@ class _Lane:
         heapq.heappush(self._heap, (self._session.votes.job_key(job), job.key, job))
 
     def pop(self) -> Job:
-        """The first job, by keys as they are now where starting one job changes those of others."""
+        """The first job, by its current key if starting one job changes the keys of others."""
         while True:
             key, _, job = heapq.heappop(self._heap)
             if not self._session.votes.keys_change or not self._heap:
@@ -67,7 +68,7 @@ class _Lane:
             heapq.heappush(self._heap, (current, job.key, job))
 
     def leads(self, job: Job) -> bool:
-        """Whether this job is still before everything that waits here."""
+        """Whether this job is still ahead of all jobs that wait in this queue."""
         return not self._heap or self._session.votes.job_key(job) <= self._heap[0][0]
 
     def __len__(self) -> int:
@@ -75,7 +76,7 @@ class _Lane:
 
 
 class _Order:
-    """The queues with jobs that wait, the first by its share as it is now."""
+    """The queues with waiting jobs, ordered by their current shares."""
 
     def __init__(self, session: Session, lanes: dict[str, _Lane]) -> None:
         self._session = session
@@ -84,7 +85,7 @@ class _Order:
         heapq.heapify(self._heap)
 
     def next(self, last: _Lane | None) -> _Lane | None:
-        """Whose turn it is after the last one, which gave its key away; alone it needs none."""
+        """The next lane. `last`, which gave up its place in the heap, is put back unless it is the only one."""
         if not last:
             return self._lanes[heapq.heappop(self._heap)[1]] if self._heap else None
         if not self._heap:
@@ -94,19 +95,19 @@ class _Order:
         ]
 
     def leads(self, lane: _Lane) -> bool:
-        """Whether this lane, whose turn it is, is still before all others."""
+        """Whether this lane, which has its turn, is still ahead of all others."""
         return not self._heap or self._session.votes.queue_key(lane.queue) <= self._heap[0][0]
 
 
 class _Newcomers:
-    """Jobs that have just been admitted, whose pods are being made."""
+    """Jobs that have just been admitted, whose pods are being created."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._expected: bool | None = None
 
     def hold_back(self, job: Job) -> bool:
-        """Whether the job has its minimum, and its surplus should not be in the way of another's."""
+        """Whether the job has its minimum, and its surplus should wait for the pods of other new jobs."""
         return self._young(job) and job.is_ready() and self._any()
 
     def _young(self, job: Job) -> bool:
@@ -123,10 +124,10 @@ class _Newcomers:
 
 
 class Unfit:
-    """Jobs that no node can take, found before anything is placed: with a long backlog, most jobs.
+    """Jobs that fit on no node, found before anything is placed: with a long backlog, most jobs.
 
-    Placing others takes room and gives none, so they need no place in the order. A queue of strict order is another
-    matter, because there a job that does not fit holds back those behind it.
+    Placing other jobs only takes room, so these jobs need no place in the order. A queue with strict order is an
+    exception, because a job that does not fit holds back the jobs behind it.
     """
 
     def __init__(self, session: Session) -> None:
@@ -135,7 +136,7 @@ class Unfit:
         self._share: dict[tuple[str, int], bool] = {}
 
     def pass_over(self, job: Job, queue: QueueShare) -> bool:
-        """True for such a job; why it waits is noted."""
+        """True for such a job; records the cause."""
         session = self._session
         if queue.strict or session.votes.minds_blocked(job):
             return False
@@ -147,7 +148,7 @@ class Unfit:
         return True
 
     def _cause(self, queue: QueueShare, stuck: Task) -> Cause:
-        """The first gate, as for jobs that are tried: the queue, its share, the nodes."""
+        """The first failing check, in the order for jobs that are tried: the queue, its share, the nodes."""
         overused = self._overused.get(queue.name)
         if overused is None:
             overused = self._overused[queue.name] = self._session.votes.overused(queue)
@@ -161,7 +162,7 @@ class Unfit:
 
 
 def allocate(session: Session) -> None:
-    """The action. Best-effort tasks are left to backfill."""
+    """Run the action. Best-effort tasks are left to backfill."""
     if "enqueue" not in session.tiers.configuration.actions:
         for job in list(session.state.active.values()):
             if job.phase is GroupPhase.PENDING:
@@ -210,7 +211,7 @@ def allocate(session: Session) -> None:
 
 
 def _turn(session: Session, lane: _Lane, job: Job, newcomers: _Newcomers) -> bool:
-    """Try a job once; true when its gang stands and it has more to place."""
+    """Try a job once; true when its gang is ready and it has more tasks to place."""
     if session.votes.may_start(job) is not None:
         session.decisions.blocked[job.key] = (Cause.HELD_BACK, None)
         again = False
@@ -225,9 +226,9 @@ def _turn(session: Session, lane: _Lane, job: Job, newcomers: _Newcomers) -> boo
 
 
 def _had_turn(session: Session, job: Job, queue: QueueShare) -> bool:
-    """Whether an earlier cycle of the round has looked at the job, and nothing that comes after depends on it.
+    """Whether an earlier cycle of the round has tried the job, and no later job depends on it.
 
-    Looked at again are jobs for which others are held back, and those whose promised room is to be held.
+    Jobs that hold back others, and jobs with promised room to hold, are tried again.
     """
     if not session.turns.had(job):
         return False
@@ -236,7 +237,7 @@ def _had_turn(session: Session, job: Job, queue: QueueShare) -> bool:
 
 
 def _not_now(session: Session, job: Job) -> Cause | None:
-    """Why the job is not looked at in this cycle at all."""
+    """Why the job is not tried in this cycle at all."""
     if job.queue is None:
         return Cause.NO_QUEUE
     if job.queue.queue.state is not QueueState.OPEN and job.phase is GroupPhase.PENDING:
@@ -249,7 +250,7 @@ def _not_now(session: Session, job: Job) -> Cause | None:
 
 
 class _Try:
-    """A job's turn: its waiting tasks, the next one last, up to a ready gang; what was tried is taken off."""
+    """A job's turn: its waiting tasks, up to a ready gang. The next task is the last one; tried tasks are removed."""
 
     __slots__ = (
         "_job",
@@ -271,13 +272,13 @@ class _Try:
         self._job = job
         self._tasks = self.waiting = tasks
         self._refused: set[int] | None = set()
-        """Kinds of tasks that found no place; None where a kind is tried again."""
+        """Kinds of tasks that found no place; None if a kind may be tried again."""
         self.statement = session.statement()
         self.stuck: Task | None = None
         self.cause = Cause.NODES
         self.ready = False
         self.farthest = 0
-        """How many tasks found a place before one did not."""
+        """The largest number of tasks that found a place before one did not."""
 
     def run(self) -> Rank | None:
         if self._job.group.close:
@@ -285,8 +286,8 @@ class _Try:
         return self._once()
 
     def _afresh(self) -> Rank | None:
-        """All of it once more, in another hyper node. Members of a part are tried in one after another: where one was
-        refused, the next may do."""
+        """Start over in another hyper node. With parts, each part is tried in several hyper nodes: a task that one
+        refused may fit in the next."""
         self.waiting = self._tasks.copy()
         self._refused = None if any(parts.closeness is not None for parts in self._job.group.parts) else set()
         self.stuck, self.cause = None, Cause.NODES
@@ -326,7 +327,7 @@ class _Try:
 def _allocate_job(session: Session, queue: QueueShare, job: Job, waiting: list[Task]) -> bool:
     """Try the job up to a ready gang; true when it is ready and has more tasks to place.
 
-    `waiting` has the job's tasks, the next one last; what was tried is taken off.
+    `waiting` has the job's tasks with the next one last; tried tasks are removed.
     """
     attempt = _Try(session, queue, job, waiting)
     rank = attempt.run()

@@ -1,4 +1,4 @@
-"""Place best-effort pods: they ask for nothing, so they wait for no gang and fit wherever predicates allow."""
+"""Place best-effort pods: they request no resources, so they wait for no gang and fit wherever predicates allow."""
 
 from baton.engine.objects import GroupPhase
 from baton.engine.session.session import Session

@@ -1,6 +1,6 @@
 """Admit waiting jobs: a PodGroup in phase Pending becomes Inqueue when every vote allows it.
 
-This is the gate before pods are made, so a cluster is not flooded with pods that cannot run.
+Admission comes before pods are created, so a cluster is not flooded with pods that cannot run.
 """
 
 import heapq

@@ -1,10 +1,11 @@
-"""Preempt and reclaim for gangs: where surplus pods are not enough, whole gangs give way.
+"""Preempt and reclaim for gangs: evict whole gangs when surplus pods are not enough.
 
-With the gang plugin's say the plain actions never take a gang below its minimum, so a cluster full of gangs gives
-nothing to a more important one; without it (`enablePreemptable: false`) they take any task and leave gangs in pieces.
-Here the surplus goes first, whatever that flag says; if it is not enough, whole gangs go, the least important first,
-and each of them is spared again if the job has its places without it. A gang goes whole or stays: none is left with
-members that are of no use. `allowWholeBundle: false` in the action's arguments keeps to the surplus.
+With the gang plugin's vote, the plain actions never take a gang below its minimum, so a more important gang gets no
+room in a cluster full of gangs; without that vote (`enablePreemptable: false`) they take any task and leave broken
+gangs. These actions evict surplus pods first, whatever that flag says; if that is not enough, they evict whole gangs,
+least important first, and then spare each gang whose room the job does not need. A gang goes as a whole or stays, so no
+gang is left with members that cannot work. With `allowWholeBundle: false` in the action's arguments, only surplus pods
+are evicted.
 """
 
 from collections.abc import Sequence
@@ -73,7 +74,7 @@ def _whole_gangs(session: Session, job: Job, others: Sequence[Job], action: str)
         return False
 
     def allowed(preemptor: Task, victims: Sequence[Task]) -> list[Task]:
-        """By all plugins but the one that keeps every gang above its minimum, which is not the question here."""
+        """The victims that all plugins allow, except the gang plugin, whose minimum does not apply to whole gangs."""
         let_go = session.votes.preemptable if action == "gangpreempt" else session.votes.reclaimable
         return let_go(preemptor, victims, besides=GANG)
 
@@ -102,12 +103,12 @@ def _whole_gangs(session: Session, job: Job, others: Sequence[Job], action: str)
 
 
 def _touches(bundle: Sequence[Task], rows: Rows | None) -> bool:
-    """Whether some of the bundle is where the job may go."""
+    """Whether any task of the bundle is on a row that the job may use."""
     return rows is None or any(task.row in rows for task in bundle)
 
 
 def _bundles(session: Session, preemptor: Task, others: Sequence[Job], allowed: Allowed) -> list[list[Task]]:
-    """The placed members of each job that may go whole, the least important and youngest job first."""
+    """The placed members of each job that may be evicted as a whole, least important and youngest job first."""
     bundles = []
     for other in sorted(others, key=lambda other: (other.priority, -other.created_s, other.key)):
         placed = [task for task in other.tasks.values() if task.row >= 0]
@@ -121,7 +122,7 @@ def _bundles(session: Session, preemptor: Task, others: Sequence[Job], allowed: 
 def _enough(
     session: Session, job: Job, bundles: Sequence[list[Task]], statement: Statement, action: str
 ) -> list[list[Task]]:
-    """Bundles from the front until the job has its places; all of them when it never has."""
+    """Evict bundles in order until the job has its places, or all of them if it never gets its places."""
     gone = []
     for bundle in bundles:
         _evict(statement, bundle, job, action)
@@ -142,7 +143,7 @@ def _without(session: Session, job: Job, bundles: Sequence[list[Task]], statemen
 def _evict(statement: Statement, bundle: Sequence[Task], job: Job, action: str) -> None:
     preemptor = next(iter(job.pending.values()))
     for victim in bundle:
-        statement.evict(victim, f"{action}: its whole gang gives way to {job.key}", preemptor)
+        statement.evict(victim, f"{action}: the whole gang makes room for {job.key}", preemptor)
 
 
 def _place(session: Session, job: Job, statement: Statement, action: str) -> bool:

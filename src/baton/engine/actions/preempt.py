@@ -1,6 +1,6 @@
-"""Inside a queue: a starving job takes room from less important jobs, and a task from less important ones of its job.
+"""Inside a queue: a starving job takes room from less important jobs, and a task from less important tasks of its job.
 
-Nothing is evicted unless the job's whole gang then has its places.
+Pods are evicted only if the job's whole gang then has its places.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def preempt(session: Session) -> None:
 
 
 def between_jobs(session: Session, job: Job, allowed: Allowed | None = None) -> bool:
-    """Tasks of less important jobs of the queue go, one by one; `allowed` may say less than the plugins do."""
+    """Evict tasks of less important jobs of the queue, one by one; `allowed` may be stricter than the plugins."""
     queue = job.queue
     assert queue is not None
 
@@ -55,9 +55,9 @@ def between_jobs(session: Session, job: Job, allowed: Allowed | None = None) -> 
 
 
 def _for_good(session: Session, preemptor: Task, victims: list[Task]) -> list[Task]:
-    """Those who would not come to take their room back. Of jobs that are as important as the preemptor's, whatever the
-    plugins say of them, these are the ones whose gang stands without them, or whose job stays at least as rich as the
-    preemptor's becomes."""
+    """The victims that would not take their room back. If their job has the preemptor's priority, whatever the plugins
+    allow, these are tasks that their gang does not need, or whose job keeps at least the share that the preemptor's job
+    reaches."""
     job = preemptor.job
     assert job is not None
     priority = job.priority
@@ -73,7 +73,7 @@ def _for_good(session: Session, preemptor: Task, victims: list[Task]) -> list[Ta
 
 
 def _inside_job(session: Session, job: Job) -> None:
-    """A more important task of a job takes the place of a less important one."""
+    """Let a more important task of a job take the place of a less important one."""
     queue = job.queue
     assert queue is not None
     lowest = min((task.priority for task in job.tasks.values() if task.row >= 0), default=None)

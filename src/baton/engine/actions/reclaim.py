@@ -1,6 +1,6 @@
-"""Across queues: a queue below what it deserves takes back what reclaimable queues use above theirs.
+"""Across queues: a queue below its deserved share takes back what reclaimable queues use above theirs.
 
-Nothing is evicted unless the job's whole gang then has its places.
+Pods are evicted only if the job's whole gang then has its places.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ def reclaim(session: Session) -> None:
 
 
 def reclaim_with(session: Session, reclaim_one: Callable[[Session, Job, QueueShare], bool]) -> None:
-    """Queue by queue and job by job, for queues below what they deserve."""
+    """Queue by queue and job by job, for queues below their deserved share."""
     by_queue: dict[str, list[Job]] = {}
     for job in starving_jobs(session):
         by_queue.setdefault(job.group.queue, []).append(job)
@@ -38,7 +38,7 @@ def reclaim_with(session: Session, reclaim_one: Callable[[Session, Job, QueueSha
 
 
 def _of_others(session: Session, queue: QueueShare) -> dict[int, list[Task]]:
-    """Who might go, by row: everybody in queues that give back."""
+    """Possible victims by row: all evictable tasks of reclaimable queues."""
     by_row: dict[int, list[Task]] = {}
     for name, rows in session.decisions.evictable().items():
         theirs = session.state.queues[name]
@@ -49,17 +49,17 @@ def _of_others(session: Session, queue: QueueShare) -> dict[int, list[Task]]:
 
 
 def _for_good(session: Session, reclaimer: Task, victims: Sequence[Task]) -> list[Task]:
-    """Those who would not come to take their room back, and those who are less important.
+    """The victims that would not take their room back, and those that are less important.
 
-    A tier of `gang` or `conformance` alone lets anybody go, although the victim's queue, within what it deserves, could
-    at once reclaim for it what the reclaimer then has. Where no share speaks for either of them importance does, and
-    the two do not take turns.
+    A tier with only `gang` or `conformance` allows any victim, even if the victim's queue is within its deserved share
+    and could immediately reclaim the room from the reclaimer. If shares favour neither of them, importance decides, so
+    that the two do not alternate.
     """
     known: dict[tuple[object, ...], bool] = {}
     chosen = []
     for victim in victims:
         queue = victim.job.queue if victim.job is not None else None
-        # What tells two victims of a queue apart is what they ask for and how important they are.
+        # Two victims of a queue differ only in their requests and their importance.
         name = queue.name if queue is not None else None
         key = (name, victim.needs.number, _importance(victim), victim.pod.can_preempt)
         if key not in known:
@@ -92,7 +92,7 @@ def _comes_back(session: Session, reclaimer: Task, victim: Task, theirs: QueueSh
 
 
 def reclaim_for(session: Session, job: Job, queue: QueueShare, allowed: Allowed | None = None) -> bool:
-    """Tasks of queues that give back go, one by one; `allowed` may say less than the plugins do."""
+    """Evict tasks of reclaimable queues, one by one; `allowed` may be stricter than the plugins."""
 
     def eligible(other: Task) -> bool:
         return other.status is Status.RUNNING

@@ -1,8 +1,8 @@
-"""Move running pods to better places: those that plugins nominate, and those that stand in the way of a blocked job.
+"""Move running pods to better places: those that plugins nominate, and those that block a waiting job.
 
-Defragmentation (`maxMoves` of the action's arguments, 0 = off) makes room for a job that found no node although
-enough is free in sum: pods of one node that each have another place now are evicted, so that their owner starts them
-there. It never moves a pod without such a place, never more than `maxMoves` per cycle, and never against a disruption
+Defragmentation (`maxMoves` of the action's arguments, 0 = off) makes room for a job that found no node although enough
+is free in total: it evicts pods of one node that each fit elsewhere now, so that their owner starts them there. It
+never moves a pod without such a place, never more than `maxMoves` pods per cycle, and never against a disruption
 budget.
 """
 
@@ -40,7 +40,7 @@ def shuffle(session: Session) -> None:
 
 
 class _Places:
-    """Room set aside for pods that move, so that two of them never count on the same place."""
+    """Room reserved for pods that move, so that no two of them rely on the same place."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -50,7 +50,7 @@ class _Places:
         return len(self._taken)
 
     def find(self, task: Task, besides: int) -> int | None:
-        """A node other than `besides` that would take the task now; its room is set aside."""
+        """Reserve room for the task on a node other than `besides` that fits it now, and return the row."""
         table, ledger = self._session.state.table, self._session.state.ledger
         view = table.view()
         ok = view.column(table.present).copy()
@@ -67,7 +67,7 @@ class _Places:
         return None
 
     def give_back(self, keep: int) -> None:
-        """Free all places but the first `keep`."""
+        """Release all reservations except the first `keep`."""
         table, ledger = self._session.state.table, self._session.state.ledger
         while len(self._taken) > keep:
             task, row = self._taken.pop()
@@ -98,7 +98,7 @@ def _nominated(session: Session) -> None:
 
 
 def _defragment(session: Session, job: Job, stuck: Task, most: int, places: _Places) -> int:
-    """Empty enough of one node for the stuck task; the answer is how many pods were moved."""
+    """Clear enough room on one node for the stuck task; returns the number of pods moved."""
     if job.min_member - job.ready_count() > 1:
         return 0
     table = session.state.table
@@ -126,7 +126,7 @@ def _defragment(session: Session, job: Job, stuck: Task, most: int, places: _Pla
 
 
 def _empty(session: Session, stuck: Task, row: int, most: int, statement: Statement, places: _Places) -> int:
-    """Evict pods that have another place, the smallest first, until the stuck task fits; 0 when it does not work."""
+    """Evict pods that fit elsewhere, smallest first, until the stuck task fits; 0 if that is not possible."""
     candidates = [task for task in session.state.table.tasks[row].values() if _movable(session, task)]
     candidates.sort(key=lambda task: (task.needs.gpu_milli, task.priority, task.key))
     moved = 0

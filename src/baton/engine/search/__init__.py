@@ -1,1 +1,1 @@
-"""Where something could go: room on nodes and cards, network domains, and the victims that would make room."""
+"""The search for places: room on nodes and cards, network domains, and victims whose eviction would make room."""

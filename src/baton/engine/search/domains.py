@@ -1,14 +1,14 @@
-"""Where in the network a job is tried: one hyper node after another, and all of the job in one of them.
+"""Network domains: a job is tried in one hyper node after another, and placed as a whole in one of them.
 
 A job (or a part of it) whose pods must be close is tried in the hyper nodes of the lowest tier first, up to the highest
-that is allowed, and gets the first that takes it whole. Within a tier the order is: where pods of the job already are,
-then where more of an elastic gang has room, then the fullest, then the name; so that what is left in the network stays
-in large pieces and a pod that is restarted comes back to its own. A job with pods in place is only tried where all of
-them are. For a job that should be close (soft) the whole cluster is tried last.
+allowed tier, and gets the first one that takes all of it. Within a tier, hyper nodes with pods of the job come first,
+then those with room for more of an elastic gang, then the fullest, then by name; this keeps the free parts of the
+network large and brings a restarted pod back to its gang. A job with placed pods is only tried in domains that contain
+all of them. For a job that should be close (soft), the whole cluster is tried last.
 
-While a job is tried in a hyper node, `rows` confines every question about its pods to that hyper node; at any other
-time to those that the rule allows with the pods that are in place. So whoever places or evicts for a job of a hard rule
-keeps to it without knowing of it.
+While a job is tried in a hyper node, `rows` confines every query about its pods to that hyper node; at any other time,
+to the hyper nodes that the rule allows given the placed pods. Code that places or evicts for a job with a hard rule
+therefore follows the rule automatically.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from baton.engine.search.places import Places
 
 MOST_WITH_VICTIMS = 8
-"""Hyper nodes of a tier that are compared by the victims they would cost."""
+"""How many hyper nodes of a tier are compared by the victims they would cost."""
 
 Part = tuple[str, ...]
 Rank = tuple[int, ...]
-"""How good an attempt was: the empty one cannot be better, and of others the least wins."""
+"""The cost of an attempt: the smallest wins, and an empty rank is perfect."""
 DONE: Rank = ()
 PROMISED: Rank = (1,)
-"""The job has its places once evicted pods are gone."""
+"""The job gets its places once evicted pods are gone."""
 
 
 class DomainView:
@@ -57,34 +57,34 @@ class DomainView:
 
 
 class Tried(NamedTuple):
-    """What came of a search that found nothing."""
+    """The result of a search that found no domain."""
 
     domains: int
     highest: int | None
     nearest: str
     room: int
-    """How many of the pods the nearest domain would take, at most."""
+    """The largest number of the pods that the nearest domain would take."""
     needed: int
     astray: bool
-    """No allowed domain holds all the pods that are in place."""
+    """Whether no allowed domain contains all placed pods."""
 
 
 class _Search(NamedTuple):
-    """Who looks for a domain, and for how much."""
+    """The tasks that need a domain, and the room they need."""
 
     closeness: Closeness
     tasks: list[Task]
-    """Those that wait."""
+    """The waiting tasks."""
     placed: Rows
-    """Rows with pods in place, each once."""
+    """Rows with placed pods, each once."""
     hosts: Rows
-    """Rows with pods, also such as are leaving."""
+    """Rows with pods, including pods that are leaving."""
     needed: int
-    """How many pods more it takes."""
+    """How many more pods must be placed."""
 
 
 class Domains:
-    """The hyper nodes in a session."""
+    """The hyper nodes of a session, and the choices made among them."""
 
     def __init__(self, state: ClusterState, places: "Places") -> None:
         self._state = state
@@ -92,10 +92,10 @@ class Domains:
         self._forest = state.forest
         self._chosen: dict[tuple[GroupKey, Part | None], Rows] = {}
         self.tried: dict[GroupKey, Tried] = {}
-        """Of jobs that found no domain."""
+        """The searches of jobs that found no domain."""
 
     def rows(self, task: Task) -> Rows | None:
-        """Where the task may go, as far as the network is concerned; None for anywhere."""
+        """The rows that the network rules allow for the task; None for all."""
         job = task.job
         if job is None or not job.group.close:
             return None
@@ -132,11 +132,11 @@ class Domains:
         tasks: Sequence[Task] = (),
         evicting: bool = False,
     ) -> Rank | None:
-        """Run `place` in one domain after another until it succeeds; what does not succeed is taken back.
+        """Run `place` in one domain after another until it succeeds; failed attempts are rolled back.
 
-        With `tasks`, the members of one part, it is about the domain of that part within the domain of the job. With
-        `evicting` there may be room where there is none now, the domains of a tier are compared by rank, and a soft
-        rule does not count: nobody is evicted for a wish.
+        With `tasks`, the members of one part, choose the domain of that part within the domain of the job. With
+        `evicting`, full domains are tried as well, the domains of a tier are compared by rank, and soft rules do not
+        apply: no pod is evicted for a preference.
         """
         part = job.part_of(tasks[0]) if tasks else None
         rule = self.rule(job, tasks[0]) if tasks else None
@@ -171,7 +171,7 @@ class Domains:
         return None
 
     def could_hold(self, job: Job) -> list[Rows] | None:
-        """The rows of each domain that would take a job of a hard rule whole if others left; None for a job without."""
+        """The rows of each domain that could take the whole job if other pods left; None without a hard rule."""
         closeness = job.group.closeness
         if closeness is None or not closeness.hard:
             return None
@@ -191,10 +191,11 @@ class Domains:
         all_or_nothing: bool = False,
         evicting: bool = False,
     ) -> bool:
-        """Place tasks from the list's end until `enough` says so of those placed last; a close part at a time.
+        """Place tasks from the end of the list, a close part at a time, until `enough` holds for the last placed ones.
 
-        What is left in the list has not been tried. True when it was enough. With `all_or_nothing` a task that finds no
-        place ends it; a part that finds none never does, because the gang may have more parts than it needs.
+        The tasks that remain in the list have not been tried. True if `enough` was reached. With `all_or_nothing`, the
+        first task without a place stops the loop; a part without a place does not, because the gang may have more parts
+        than it needs.
         """
         close_parts = job.group.close and any(parts.closeness is not None for parts in job.group.parts)
         while waiting:
@@ -216,7 +217,7 @@ class Domains:
     def _whole(
         self, job: Job, members: list[Task], statement: Statement, place: Callable[[Task], bool], *, evicting: bool
     ) -> bool:
-        """One part in one domain, with all its waiting members or not at all."""
+        """Place all waiting members of one part in one domain, or none of them."""
 
         def every() -> Rank | None:
             before = len(statement.evicted)
@@ -232,7 +233,7 @@ class Domains:
         return False
 
     def _allowed(self, closeness: Closeness, placed: Rows) -> Rows | None:
-        """All rows of the domains that a hard rule leaves, given the pods in place."""
+        """All rows of the domains that a hard rule allows, given the placed pods."""
         if not closeness.hard:
             return None
         mask = np.zeros(self._state.table.count, dtype=np.bool_)
@@ -254,7 +255,7 @@ class Domains:
         return _Search(closeness, tasks, _rows_in(job, CHARGED, part), _rows_in(job, ON_NODE, part), needed)
 
     def _options(self, tier: Tier, search: _Search, outer: Rows | None, *, evicting: bool) -> list[Rows]:
-        """The rows of the tier's domains that may hold all of it, the best domain first."""
+        """The rows of each domain of the tier that may take all the tasks, best domain first."""
         count = self._state.table.count
         ok = tier.holding(search.placed)
         if outer is not None:
@@ -274,7 +275,7 @@ class Domains:
         return found if outer is None else [np.intersect1d(rows, outer, assume_unique=True) for rows in found]
 
     def _room(self, tier: Tier, search: _Search, *, evicting: bool) -> Array:
-        """How many of the pods each domain would take at most, by resources and cards."""
+        """Upper bound for the number of the pods that each domain would take, by resources and cards."""
         table = self._state.table
         one = search.tasks[0]
         if not evicting and all(task.needs is one.needs for task in search.tasks):
@@ -305,7 +306,7 @@ class Domains:
 
 
 def tightness(need: Vector, domains: DomainView, weights: Callable[[int], int]) -> Floats:
-    """How full each domain would be with the need in it, 0 to 1: the weighted mean over the resources it is made of."""
+    """How full each domain would be with the need in it, 0 to 1: the weighted mean over the requested resources."""
     total, weight_sum = np.zeros(domains.size), 0
     for place in np.flatnonzero(need).tolist():
         weight = weights(place)
@@ -317,13 +318,13 @@ def tightness(need: Vector, domains: DomainView, weights: Callable[[int], int]) 
 
 
 def _least(tasks: Sequence[Task]) -> Vector:
-    """What every one of the tasks asks for at least."""
+    """The elementwise minimum of the tasks' requests."""
     least: Vector = np.minimum.reduce([task.needs.request for task in tasks])
     return least
 
 
 def _rows_in(job: Job, statuses: frozenset[Status], part: Part | None = None) -> Rows:
-    """The rows, each once, that hold tasks of the job (or of one part) in one of the statuses."""
+    """The distinct rows with tasks of the job (or of one part) in one of the statuses."""
     rows = {
         task.row
         for task in job.tasks.values()

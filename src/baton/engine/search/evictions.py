@@ -1,9 +1,9 @@
-"""Making room for one task: which node, which victims, and no victim more than needed.
+"""Making room for a task: the choice of a node and of victims, with no more victims than needed.
 
-A node is a candidate when only things that evictions can change stand against it. On a candidate, allowed victims go
-one by one, the least important first, until the task fits; then each is spared again if the task fits without it. Of
-the candidates that work, the one with the least important and fewest victims is taken. For a gang, victims are spared
-once more when all of its members have their places.
+A node is a candidate if evictions can resolve everything that speaks against it. On a candidate, allowed victims are
+evicted one by one, least important first, until the task fits; then each victim is spared if the task fits without its
+eviction. Among the candidates that work, the one with the least important and fewest victims wins. For a gang, victims
+are spared a second time when all members have their places.
 """
 
 import contextlib
@@ -24,16 +24,16 @@ from baton.engine.state.jobs import Job, Task
 from baton.engine.verdicts import Cause
 
 CANDIDATES = 16
-"""Nodes that are tried out; more would find fewer victims now and then, at a price in every cycle."""
+"""The number of nodes that are tried; more would occasionally find fewer victims, but slow down every cycle."""
 
 _SPARING_LIMIT = 256
-"""Members times victims of a gang for which sparing is tried; beyond, it would cost more than it saves."""
+"""Sparing is tried up to this product of members and victims of a gang; beyond it, it costs more than it saves."""
 
 Allowed = Callable[[Task, Sequence[Task]], list[Task]]
 
 
 class Candidate(NamedTuple):
-    """One way to make room. Sorts by what it costs."""
+    """One way to make room. Sorts by cost."""
 
     top_priority: int
     number: int
@@ -43,10 +43,11 @@ class Candidate(NamedTuple):
 
 
 class Failures:
-    """Which kinds of job an action has tried to make room for in vain.
+    """The kinds of jobs for which an action failed to make room.
 
-    Equal jobs meet the same victims, so while nothing else is decided one failure speaks for all of them. Equal is what
-    plugins may look at when they judge victims: spec and labels of the tasks, queue, priorities, what the job holds.
+    Equal jobs have the same victims, so until something else is decided, one failure holds for all of them. Jobs are
+    equal if they agree in everything that plugins may use to judge victims: spec and labels of the tasks, queue,
+    priorities, and the resources that the job holds.
     """
 
     def __init__(self, session: Session) -> None:
@@ -84,7 +85,7 @@ class Failures:
 
 
 def starving_jobs(session: Session) -> list[Job]:
-    """Jobs that may ask others to go, in order; one that is held back behind another may not even take what is free."""
+    """Jobs that may evict others, in order. Jobs that are held back are left out: they may not even use free room."""
     starving = [
         job
         for job in session.state.active.values()
@@ -105,7 +106,7 @@ def evicting_tasks(session: Session, job: Job) -> list[Task]:
 
 
 def place_starving(session: Session, job: Job, statement: Statement, place: Callable[[Task], bool]) -> None:
-    """Place the job's tasks until it starves no more, or one of them finds no place."""
+    """Place the job's tasks until it no longer starves or one of them finds no place."""
 
     def fed(_tasks: Sequence[Task]) -> bool:
         return not session.votes.job_starving(job)
@@ -116,7 +117,7 @@ def place_starving(session: Session, job: Job, statement: Statement, place: Call
 
 
 def make_way_for(session: Session, job: Job, statement: Statement, place: Callable[[Task], bool]) -> None:
-    """Place the job's tasks with `place`, which may evict; all in one hyper node, where that is the rule."""
+    """Place the job's tasks with `place`, which may evict; all in one hyper node if the job requires it."""
 
     def attempt() -> Rank | None:
         place_starving(session, job, statement, place)
@@ -129,7 +130,7 @@ def make_way_for(session: Session, job: Job, statement: Statement, place: Callab
 
 
 def keep_or_discard(session: Session, job: Job, statement: Statement) -> bool:
-    """Nothing is evicted unless the job's whole gang then has its places; true when it has."""
+    """Commit the evictions only if the job's whole gang then has its places; true if it has."""
     kept = session.votes.job_pipelined(job) and bool(statement.evicted or statement.pipelined or statement.allocated)
     if kept:
         statement.commit()
@@ -143,8 +144,9 @@ def keep_or_discard(session: Session, job: Job, statement: Statement) -> bool:
 def spare_needless(session: Session, job: Job, statement: Statement, permitted: Callable[[Task], bool]) -> Statement:
     """The attempt without the victims that its gang does not need.
 
-    Members get their room one after the other, so what went for one may be needless by what went for the next. Each
-    victim is spared if the members, placed anew all together, have their places without it; the most important first.
+    Members get their room one after the other, so an eviction for one member may become needless after evictions for
+    the next. Victims are checked from the most important down: a victim is spared if all members, placed again
+    together, have their places without its eviction.
     """
     kept = _Attempt.of(statement)
     size = len(kept.places) * len(kept.victims)
@@ -167,7 +169,7 @@ def spare_needless(session: Session, job: Job, statement: Statement, permitted: 
 
 
 class _Attempt(NamedTuple):
-    """What an attempt decided, so that it can be made once more."""
+    """The decisions of an attempt, so that it can be repeated."""
 
     places: list[tuple[Task, int, bool]]
     victims: list[tuple[Task, str, Task | None]]
@@ -195,7 +197,7 @@ def _placed_anew(
     victims: Sequence[tuple[Task, str, Task | None]],
     permitted: Callable[[Task], bool],
 ) -> Statement:
-    """As many of the tasks as find a place when these victims have left."""
+    """Place as many of the tasks as fit when these victims have left."""
     statement = session.statement()
     for victim, reason, for_task in victims:
         statement.evict(victim, reason, for_task)
@@ -208,7 +210,7 @@ def _placed_anew(
 
 
 class RoomMaker:
-    """For tasks of one job and one action. `by_row` is who might go, `eligible` who may by the action's rule."""
+    """Makes room for tasks of one job. `by_row` has the possible victims, `eligible` is the rule of the action."""
 
     def __init__(
         self,
@@ -224,7 +226,7 @@ class RoomMaker:
         self._eligible = eligible
         self._by_row = by_row
         self.permitted: Callable[[Task], bool] = lambda _task: True
-        """Whether the task may be placed, asked when its victims have left: what they used is its queue's to use."""
+        """Whether the task may be placed; checked after its victims have left, because its queue may use their room."""
 
     def make_room(self, task: Task, statement: Statement) -> bool:
         """Place the task, evicting where needed; false leaves everything as it was."""
@@ -254,14 +256,14 @@ class RoomMaker:
         return min(found, default=None)
 
     def _rows(self, task: Task) -> Iterator[list[int]]:
-        """Candidate rows, those with the least important tasks first; a second list for when the first has none."""
+        """Candidate rows, those with the least important tasks first; a second list in case the first one fails."""
         view = self._session.state.table.view()
         possible = fits_empty(task, view) & view.column(view.table.present)
         for check in self._session.places.checks(task, view):
             if not check.resolvable:
                 possible &= check.ok
-        # One question about everybody is cheaper than one per row, and most tasks may evict nobody at all. A queue or a
-        # gang that can spare one task names one; where that one does not help, another on another row may.
+        # One query about all tasks is cheaper than one per row, and most tasks may not evict any other. A queue or a
+        # gang that can spare one task names one; if that one does not help, another one on another row may.
         on_row = {row: others for row in self._by_row if possible[row] and (others := self._on(row))}
         anybody = self._allowed(task, [other for others in on_row.values() for other in others])
         named = {other.row for other in anybody}
@@ -270,7 +272,7 @@ class RoomMaker:
             yield sorted(rows, key=lambda row: (least[row], row))
 
     def _on(self, row: int) -> list[Task]:
-        """Who is still there to be evicted."""
+        """The tasks on the row that can still be evicted."""
         return [other for other in self._by_row[row] if other.status in EVICTABLE and self._eligible(other)]
 
     def _try(self, task: Task, row: int, statement: Statement) -> Candidate | None:
@@ -304,7 +306,7 @@ class RoomMaker:
         )
 
     def _fits(self, task: Task, row: int) -> bool:
-        """Room, cards and every predicate, as if the victims had left."""
+        """Check room, cards and every predicate as if the victims had left."""
         session = self._session
         if not self.permitted(task) or not session.state.room_for(task, row):
             return False
@@ -316,6 +318,6 @@ class RoomMaker:
 
 
 def _importance(task: Task) -> tuple[int, int, float, str]:
-    """Least important first: low priority, then the youngest."""
+    """Sorts the least important first: low priority, then the youngest."""
     job_priority = task.job.priority if task.job is not None else 0
     return (job_priority, task.priority, -task.pod.created_s, task.key)

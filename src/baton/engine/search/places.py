@@ -1,8 +1,8 @@
-"""The search for places: on which node a task fits best, and which cards of it the task gets.
+"""The search for places: the best node for a task, and the cards that the task gets there.
 
-A node must pass the filters of all plugins and have room; the scores of all plugins add up, and equal scores go to the
-first node name. Answers that depend on the node alone are kept from placement to placement (see `signatures`). Answers
-that depend on pods elsewhere (the `world_` hooks) are asked for every placement.
+A node must pass the filters of all plugins and have room; the scores of all plugins are added, and ties go to the first
+node name. Results that depend on the node alone are cached between placements (see `signatures`). Results that depend
+on pods elsewhere (the `world_` hooks) are computed for every placement.
 """
 
 import contextlib
@@ -31,18 +31,18 @@ OUTSIDE = "outside the hyper nodes that the job may use"
 
 R = TypeVar("R")
 WorldCalls = Sequence[tuple[Callable[[Task, NodeView], R], Callable[[Task], bool] | None]]
-"""What each plugin says in the light of pods elsewhere, and whether it says anything where no affinity is involved."""
+"""For each plugin, its hook for pods elsewhere, and a test whether that hook applies to a task without affinity."""
 
 
 class Placement(NamedTuple):
     row: int
     assignment: Assignment
     later: bool
-    """The room is there only once evicted pods are gone."""
+    """The room is free only once evicted pods are gone."""
 
 
 class Places:
-    """The nodes of one session, as its tasks may use them."""
+    """Finds places for tasks on the nodes of one session."""
 
     def __init__(self, state: ClusterState, tiers: Tiers, cache: SignatureCache) -> None:
         self._state = state
@@ -64,7 +64,7 @@ class Places:
         """Whether tasks that are leaving count as gone, see `foreseen`."""
 
     def find(self, task: Task) -> Placement | None:
-        """The best node with room now, or else the best one with room later."""
+        """The best node with room now, or otherwise the best one with room later."""
         signature = self._cache.of(task, self)
         self._cache.refresh(signature, task, self)
         worldly = self._is_worldly(task)
@@ -80,20 +80,20 @@ class Places:
             return self._best(task, signature, later, worldly, within, later=True)
 
     def is_hopeless(self, task: Task) -> bool:
-        """No node would take such a task, whatever pods elsewhere say. Cheap while no node changes."""
+        """Whether no node would take such a task, regardless of pods elsewhere. Cheap while no node changes."""
         signature = self._cache.of(task, self)
         self._cache.refresh(signature, task, self)
         return signature.is_nowhere()
 
     def would_take(self, task: Task) -> Bools:
-        """Which nodes would take such a task, now or once evicted pods are gone, whatever pods elsewhere say."""
+        """Which nodes would take such a task, now or once evicted pods are gone, regardless of pods elsewhere."""
         signature = self._cache.of(task, self)
         self._cache.refresh(signature, task, self)
         fits: Bools = signature.score > NEVER
         return fits if signature.later is None else fits | (signature.later > NEVER)
 
     def checks(self, task: Task, nodes: NodeView) -> Iterable[Check]:
-        """Every predicate, in the order in which explanations count them."""
+        """All predicates, in the order in which explanations count them."""
         within = self.domains.rows(task)
         if within is not None:
             allowed = np.zeros(nodes.table.count, dtype=np.bool_)
@@ -107,7 +107,7 @@ class Places:
         yield from room_checks(task, nodes, self._state.placed, self._exclusions(task))
 
     def pick_cards(self, task: Task, row: int, plane: int) -> Assignment | None:
-        """Cards of the row in the configured order; for a task that asks for none, an empty assignment."""
+        """Cards of the row in the configured order; an empty assignment for a task that requests none."""
         plan = task.needs.cards
         if not plan.demands:
             return NOTHING
@@ -117,7 +117,7 @@ class Places:
         return self._state.ledger.pick(row, plan, plane, order=self._card_order, allowed=allowed, scores=scores)
 
     def copies_that_fit(self, task: Task, row: int, most: int = 64) -> int:
-        """How many such tasks the node would take, once evicted pods are gone."""
+        """How many copies of the task the node would take once evicted pods are gone."""
         room = self._state.copies_with_room(task, row, most)
         if not room or not task.needs.cards.demands:
             return room
@@ -125,7 +125,7 @@ class Places:
         return len(self._state.ledger.foresee(row, task.needs.cards, room, allowed=allowed)[0])
 
     def domain_scores(self, need: Vector, domains: DomainView) -> Floats:
-        """How well the need fits into each domain: by plugins; without any, the fuller the better."""
+        """How well the need fits into each domain, by the plugins; without such a plugin, fuller is better."""
         if not self._domain_scores:
             return tightness(need, domains, lambda place: place != PODS)
         total = np.zeros(domains.size)
@@ -134,13 +134,13 @@ class Places:
         return total
 
     def placed(self, task: Task, row: int) -> None:
-        """The task was put on the row, so what is known of its signature steps ahead."""
+        """Record that the task was placed on the row, so that its signature moves one state ahead."""
         if task._signature is not None:
             self._cache.placed(task._signature, row)
 
     @contextlib.contextmanager
     def foreseen(self) -> Iterator[None]:
-        """Plugins answer about pods elsewhere as if those that are leaving had left; for room there is a plane."""
+        """Inside, plugins ignore pods elsewhere that are leaving; for room, the FUTURE plane has the same effect."""
         table, placed = self._state.table, self._state.placed
         unsettled = np.flatnonzero(table.unsettled[: table.count]) if len(placed) else ()
         leaving = [task for row in unsettled for task in table.tasks[row].values() if task.status is Status.RELEASING]
@@ -155,7 +155,7 @@ class Places:
                 placed.add(task)
 
     def fit_and_score(self, task: Task, nodes: NodeView) -> Floats:
-        """Filters and room on the view's plane, and the sum of scores where all agree."""
+        """The sum of scores where all filters pass and the view's plane has room; -inf elsewhere."""
         ok = nodes.column(nodes.table.present).copy()
         for filters in self._filters:
             for check in filters(task, nodes):
@@ -170,8 +170,8 @@ class Places:
         return total
 
     def fit_now(self, task: Task, nodes: NodeView) -> npt.NDArray[np.bool_]:
-        """On the view's plane, of rows that fit once evicted pods are gone: those pods may hold a port or a volume
-        still."""
+        """Whether rows that fit once evicted pods are gone fit on the view's plane: those pods may still hold a port or
+        a volume."""
         ok, spec = nodes.true(), task.needs.spec
         for filters in self._filters if spec.host_ports or spec.attachments else ():
             for check in filters(task, nodes):
@@ -181,14 +181,14 @@ class Places:
         return ok
 
     def foresee_cards(self, task: Task, row: int, steps: int) -> tuple[list[Assignment], Array]:
-        """See `CardLedger.foresee`. Plugins that score cards read the ledger, so nothing is foreseen with them."""
+        """See `CardLedger.foresee`. Plugins that score cards read the ledger, so with them nothing can be foreseen."""
         if self._card_scores and task.needs.cards.demands:
             steps = 0
         allowed = self._allowed_cards(task, row)
         return self._state.ledger.foresee(row, task.needs.cards, steps, order=self._card_order, allowed=allowed)
 
     def signature_key(self, task: Task) -> Key:
-        """Tasks with the same key get the same answers about nodes."""
+        """Tasks with the same key get the same results for nodes."""
         job = task.job
         by_role = Scope.JOB in self._scopes
         by_job = by_role or task.needs.spec.card_rules.spread_group
@@ -202,8 +202,8 @@ class Places:
         )
 
     def repeatable(self, task: Task) -> bool:
-        """Whether placing one such task changes nothing for the next one except the room on its node. Tasks of equal
-        spec use the same volumes, so each can attach them where the first one could."""
+        """Whether placing one such task changes only the room on its node for the next one. Tasks of equal spec use the
+        same volumes, so each of them can attach the volumes where the first one could."""
         if task.needs.spec.host_ports or task.needs.ruled or Scope.JOB in self._scopes:
             return False
         return not self._exclusions(task)
@@ -221,14 +221,14 @@ class Places:
                 assignment = self.pick_cards(task, row, FUTURE if later else BOTH)
             if assignment is not None:
                 return Placement(row, assignment, later)
-            # The arrays promised room that several containers together do not have.
+            # The arrays showed room, but several containers together do not fit.
             scores[row] = NEVER
             seen[row] = NEVER
             signature.best_row = -1
 
     def _later(self, signature: Signature, worldly: bool) -> Floats | None:
-        """Scores where there will be room. Where pods elsewhere matter, a node with room now is among them: the pod
-        that forbids it may be leaving."""
+        """Scores of nodes that will have room. If pods elsewhere matter, nodes with room now are included: the pod that
+        rules such a node out may be leaving."""
         table = self._state.table
         if not worldly or not table.unsettled[: table.count].any():
             return signature.later
@@ -237,7 +237,7 @@ class Places:
         return np.maximum(signature.score, signature.later)
 
     def _seen(self, task: Task, scores: Floats, within: Rows | None) -> Floats:
-        """The scores in the light of pods elsewhere, and only of the rows where the task may be."""
+        """The scores after filters and scores for pods elsewhere; -inf outside the rows that the task may use."""
         view = self._state.table.view(within)
         seen = scores.copy() if within is None else scores[within]
         everyone = self._concerns_others(task)
@@ -257,16 +257,16 @@ class Places:
         return confined
 
     def _is_worldly(self, task: Task) -> bool:
-        """Whether pods elsewhere have a say in where the task goes."""
+        """Whether pods elsewhere influence where the task goes."""
         if self._concerns_others(task):
             return True
-        for sees_world in self._sees_world:  # noqa: SIM110  # asked for every placement, and a generator costs more
+        for sees_world in self._sees_world:  # noqa: SIM110  # runs for every placement, and a generator costs more
             if sees_world(task):
                 return True
         return False
 
     def _concerns_others(self, task: Task) -> bool:
-        """Whether the task has rules about other pods' labels, or they about its labels; then all plugins are asked."""
+        """Whether the task has rules about other pods' labels, or they about its labels; if so, all plugins apply."""
         return task.needs.worldly or self._state.placed.concerns(task)
 
     def _allowed_cards(self, task: Task, row: int) -> list[bool] | None:

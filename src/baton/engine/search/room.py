@@ -1,8 +1,7 @@
 """Room on nodes and cards, for all rows of a view at once.
 
-These checks are not a plugin: no configuration may switch off that a card is never promised twice. With several
-containers that ask for cards the arrays give a necessary condition; the ledger's `pick` on the chosen node is the
-proof.
+These checks are not a plugin, because no configuration may disable the rule that a card is never promised twice. If
+several containers request cards, the arrays give a necessary condition; the ledger's `pick` on the chosen node decides.
 """
 
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ TOO_FEW_CARDS = "fewer suitable cards than requested"
 def room_checks(
     task: Task, nodes: NodeView, placed: PlacedPods, extra: tuple[LabelSelector, ...] = ()
 ) -> Iterator[Check]:
-    """Resources, then cards. `extra` are card anti-affinities that come from configuration."""
+    """Checks of resources, then of cards. `extra` has card anti-affinities from the configuration."""
     request = task.needs.request
     names = nodes.table.resources.names
     for place in task.needs.places:
@@ -41,7 +40,7 @@ def room_checks(
 
 
 def fits_empty(task: Task, nodes: NodeView) -> Bools:
-    """Whether each node, were it empty, had room: what no eviction can help when false."""
+    """Whether each node would have room if it were empty; where it would not, no eviction helps."""
     request = task.needs.request
     ok = nodes.true()
     for place in task.needs.places:
@@ -50,7 +49,7 @@ def fits_empty(task: Task, nodes: NodeView) -> Bools:
 
 
 def copies_at_most(task: Task, nodes: NodeView) -> Array:
-    """How many such tasks each node has room for, by resources and cards: never fewer than it has."""
+    """Upper bound for the number of such tasks that each node has room for, by resources and cards."""
     copies = np.full(nodes.size, np.iinfo(np.int32).max, dtype=np.int64)
     for place in task.needs.places:
         free = np.maximum(nodes.allocatable(place) - nodes.used(place), 0)
@@ -76,7 +75,7 @@ def _units(task: Task, demand: Demand, nodes: NodeView) -> Array:
 
 
 def fitting_cards(task: Task, demand: Demand, nodes: NodeView) -> npt.NDArray[np.bool_]:
-    """Suitable cards with room for one unit of the demand, [cards, rows]; worked out once per view."""
+    """Suitable cards with room for one unit of the demand, [cards, rows]; computed once per view."""
     known = nodes.memo.get(demand)
     if known is None:
         ledger = nodes.ledger
@@ -142,7 +141,7 @@ def suitable_cards(task: Task, nodes: NodeView) -> npt.NDArray[np.bool_] | None:
 def neighbour_mask(
     task: Task, nodes: NodeView, placed: PlacedPods, extra: tuple[LabelSelector, ...]
 ) -> npt.NDArray[np.bool_] | None:
-    """Cards by who is on them already: card affinity, anti-affinity, spread of the group."""
+    """Cards allowed by the pods already on them: card affinity, card anti-affinity, spread of the group."""
     rules = task.needs.spec.card_rules
     if not (rules.with_pods or rules.without_pods or rules.spread_group or extra):
         return None
@@ -166,7 +165,7 @@ def neighbour_mask(
 def allowed_positions(
     task: Task, nodes: NodeView, placed: PlacedPods, extra: tuple[LabelSelector, ...]
 ) -> list[bool] | None:
-    """The same rules for one row, as `CardLedger.pick` wants them; `nodes` is a view of that row."""
+    """The same rules for one row, in the form for `CardLedger.pick`; `nodes` is a view of that row."""
     suitable = suitable_cards(task, nodes)
     mates = neighbour_mask(task, nodes, placed, extra)
     if suitable is None and mates is None:

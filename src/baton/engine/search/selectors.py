@@ -9,7 +9,7 @@ from baton.model.ids import NodeName
 
 
 def terms_hold(terms: tuple[NodeTerm, ...], nodes: NodeView) -> Bools:
-    """One of the terms holds; a term without any expression selects nothing, as in Kubernetes."""
+    """The rows where at least one term holds; as in Kubernetes, a term without expressions matches nothing."""
     result = np.zeros(nodes.size, dtype=np.bool_)
     for term in terms:
         result |= term_holds(term, nodes)

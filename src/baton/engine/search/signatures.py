@@ -1,13 +1,13 @@
-"""Equal tasks share one signature, and a signature's scores are kept from placement to placement.
+"""Equal tasks share one signature, and the scores of a signature are cached between placements.
 
-`score` has one number per node: the sum of the plugins' scores where the task fits now, -inf elsewhere; `later` the
-same for nodes where it fits only once evicted pods are gone. Before each use a signature catches up with the rows that
-changed since its last use, in one batch, or starts over when many did.
+`score` has one number per node: the sum of the plugins' scores where the task fits now, -inf elsewhere; `later` has the
+same for nodes where it fits only once evicted pods are gone. Before each use, a signature catches up with the rows that
+changed since its last use, in one batch, or starts over if many rows changed.
 
-A run of equal pods is the common case and would pay a batch of one row per pod. So the row that was just used is scored
-for several placements ahead (a `Trajectory`): cards are picked as they would be and the states in between are scored
-in one batch, together with those of the rows that come next. Each state has a token; as long as the row's token is the
-one the trajectory left, the next score and the next cards are already known.
+A run of equal pods is the common case and would cost a batch of one row per pod. So the row that was just used is
+scored for several placements ahead (a `Trajectory`): the cards of each placement are picked in advance, and the states
+in between are scored in one batch, together with those of the rows that come next. Each state has a token; as long as
+the row has the token that the trajectory left, the next score and the next cards are already known.
 """
 
 from collections import OrderedDict
@@ -34,7 +34,7 @@ Key = tuple[object, ...]
 
 
 class Judge(Protocol):
-    """Who knows the filters and scores: the session."""
+    """The provider of filters and scores: `Places`."""
 
     def fit_and_score(self, task: Task, nodes: NodeView) -> Floats: ...
 
@@ -78,30 +78,31 @@ class Signature:
 
     def __init__(self, *, plain: bool) -> None:
         self.plain = plain
-        """Placing one task changes nothing for the next but the room on its node."""
+        """Whether placing one task changes only the room on its node for the next one."""
         self.epoch = -1
         self.cursor = 0
         self.score: Floats = np.empty(0)
         self.later: Floats | None = None
         self.best_row = -1
-        """The first row of those with the highest score, or -1 for not known."""
+        """The first row with the highest score, or -1 if it is not known."""
         self.last_row = -1
         self.ahead_row = -1
         self.steps = 4
         self.rows = ROWS_AHEAD
-        """How many rows the next look ahead takes in."""
+        """How many rows the next look-ahead covers."""
         self.trajectories: dict[int, tuple[Trajectory, int]] = {}
         self.nowhere = (-1, -1, False)
-        """Epoch and position in the log of changes, and whether no node would take the task then, now or later."""
+        """Epoch and position in the log of changes, and whether at that point no node would take the task, now or
+        later."""
 
     def best(self) -> int:
-        """The first row of those with the highest score."""
+        """The first row with the highest score."""
         if self.best_row < 0:
             self.best_row = int(self.score.argmax())
         return self.best_row
 
     def is_nowhere(self) -> bool:
-        """Whether no node would take the task, now or once evicted pods are gone; known until a node changes."""
+        """Whether no node would take the task, now or once evicted pods are gone; cached until a node changes."""
         epoch, cursor, nowhere = self.nowhere
         if epoch != self.epoch or cursor != self.cursor:
             both = [scores for scores in (self.score, self.later) if scores is not None and len(scores)]
@@ -111,7 +112,7 @@ class Signature:
 
 
 class SignatureCache:
-    """Signatures by key, least recently used dropped first; one cache per engine."""
+    """Signatures by key; the least recently used is dropped first. Each engine has one cache."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
@@ -120,7 +121,7 @@ class SignatureCache:
         self._generation = 0
 
     def start_session(self, revision: object) -> None:
-        """Forget everything when plugins answer differently than in the last session."""
+        """Drop all signatures if the plugins' results differ from those in the last session."""
         if revision != self._revision:
             self._kept.clear()
             self._revision = revision
@@ -171,7 +172,8 @@ class SignatureCache:
         self._write(signature, rows, view, task, judge)
 
     def placed(self, signature: Signature, row: int) -> None:
-        """A task of the signature was just put on the row by the cards that `next_cards` told: step ahead if known."""
+        """Record that a task of the signature was placed on the row with the cards from `next_cards`; if the next state
+        is known, move to it."""
         table = self._state.table
         signature.last_row = row
         known = signature.trajectories.get(row)
@@ -188,16 +190,16 @@ class SignatureCache:
         signature.cursor = changes
         signature.score[row] = scores[following]
         if scores[following] < scores[at] or signature.best_row != row:
-            # Else the best row has become better, and is the best one still.
+            # Otherwise the score of the best row has grown, and it is still the best.
             signature.best_row = -1
         if following + 1 < len(scores):
             signature.trajectories[row] = (trajectory, following)
         else:
-            # The last state is known by score only; what lies behind it is looked at when it is used.
+            # Only the score of the last state is known; the states after it are computed when it is used.
             del signature.trajectories[row]
 
     def next_cards(self, signature: Signature, row: int) -> Assignment | None:
-        """Cards already picked for the next task on this row, if the row is as foreseen."""
+        """Cards already picked for the next task on this row, if the row is in the foreseen state."""
         known = signature.trajectories.get(row)
         if known is None:
             return None
@@ -231,18 +233,18 @@ class SignatureCache:
         signature.best_row = -1
 
     def _look_ahead(self, signature: Signature, task: Task, row: int, judge: Judge) -> None:
-        """Score the row as it is and as it will be after each of the next placements, and rows like it with it.
+        """Score the row as it is and after each of the next placements, together with similar rows.
 
-        Array operations cost the same for one row as for many, so the rows that come next in order are foreseen in the
-        same batch: those with the best score beside this one.
+        Array operations cost the same for one row as for many, so the rows that come next in order, those with the best
+        score apart from this one, are foreseen in the same batch.
         """
         table = self._state.table
         if signature.ahead_row in signature.trajectories and row != signature.ahead_row:
-            # A policy that spreads leaves every trajectory after one step: look less far, until it pays again.
+            # A spreading policy leaves every trajectory after one step: look less far ahead until it pays off again.
             signature.steps = max(signature.steps // 2, 1)
         else:
             signature.steps = min(signature.steps * 2, TRAJECTORY_STEPS)
-        # A batch that was used up is followed by a larger one.
+        # After a batch that was used up, try a larger one.
         signature.rows = ROWS_AHEAD if signature.trajectories else min(2 * signature.rows, MOST_ROWS_AHEAD)
         signature.ahead_row = row
         signature.best_row = -1
@@ -278,7 +280,7 @@ class SignatureCache:
             at += length
 
     def _next_in_order(self, signature: Signature, row: int) -> list[int]:
-        """Rows that will be used after this one as things stand: the first of those that share the best score."""
+        """The rows that will probably be used after this one: the first of those that share the best score."""
         score = signature.score
         own, score[row] = score[row], NEVER
         best = score.max()
