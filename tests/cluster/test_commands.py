@@ -147,7 +147,7 @@ def test_why_knows_bare_pods_and_those_that_do_not_wait(baton_cluster: BatonProg
     told = baton_cluster.baton("why", "pod/large", *where)
     assert told.startswith(f"{baton_namespace}/large waits in queue default: no node can take")
     pod("foreign", "somebody-else", 1)
-    assert "is left to the scheduler 'somebody-else'" in baton_cluster.baton("why", "foreign", *where)
+    assert "belongs to the scheduler 'somebody-else'" in baton_cluster.baton("why", "foreign", *where)
 
 
 def test_a_dumped_state_is_decided_again_elsewhere(

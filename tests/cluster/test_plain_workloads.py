@@ -40,7 +40,7 @@ def test_no_pod_is_bound_before_the_group_that_its_owner_asks_for(
     count = MEMBERS * len(OWNERS)
 
     def waits(name: str) -> bool:
-        return b"its PodGroup has not been made yet" in baton.ask("scheduler", f"/why/{baton_namespace}/{name}")
+        return b"its PodGroup has not been created yet" in baton.ask("scheduler", f"/why/{baton_namespace}/{name}")
 
     baton.controller.stop()
     try:

@@ -94,7 +94,9 @@ SIZE = {"scheduling.volcano.sh/group-min-member": "2"}
 def test_a_pod_waits_until_its_owner_is_known(world: World) -> None:
     world.owned("a", "web")
     assert world.plan() == set()
-    assert world.feed.waits_for_group(next(iter(world.feed.pods))) == "its ReplicaSet web is not known yet"
+    hold = world.feed.waits_for_group(next(iter(world.feed.pods)))
+    assert hold is not None
+    assert hold.detail == "its ReplicaSet web is not known yet"
     world.replica_set("web", uid="one-before")
     assert world.plan() == set()
     world.replica_set("web")
@@ -159,7 +161,7 @@ def test_a_held_pod_is_placed_when_it_is_released(world: World) -> None:
     world.pod("a")
     assert world.plan() == {"a"}
     world.feed.tell(BindFailed(PodKey("team/a")))
-    world.feed.hold(PodKey("team/a"), "a")
+    world.feed.hold(PodKey("team/a"), "a", "refused")
     assert world.plan() == set()
     world.feed.release(PodKey("team/a"))
     assert world.plan() == {"a"}
@@ -167,7 +169,7 @@ def test_a_held_pod_is_placed_when_it_is_released(world: World) -> None:
 
 def test_a_namesake_of_a_held_pod_is_not_held(world: World) -> None:
     world.pod("a")
-    world.feed.hold(PodKey("team/a"), "a")
+    world.feed.hold(PodKey("team/a"), "a", "refused")
     assert world.plan() == set()
     world.pod("a", uid="another")
     assert world.plan() == {"a"}
@@ -216,7 +218,7 @@ def test_what_a_binding_does_to_its_claim_does_not_plan_the_pod_anew(world: Worl
     assert world.plan() == set()
     assert world.engine.state.tasks[PodKey("team/reader")].status is Status.BINDING
     world.feed.tell(BindFailed(PodKey("team/reader")))
-    world.feed.hold(PodKey("team/reader"), "reader")
+    world.feed.hold(PodKey("team/reader"), "reader", "refused")
     world.plan()
     world.feed.release(PodKey("team/reader"))
     assert world.plan() == {"reader"}

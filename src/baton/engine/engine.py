@@ -26,8 +26,7 @@ from baton.engine.session.turns import OutOfTime, Turns
 from baton.engine.state.cluster import ClusterState
 from baton.engine.state.intake import Intake
 from baton.engine.state.jobs import Status
-from baton.engine.verdicts import Cause, Verdict
-from baton.errors import BatonError
+from baton.engine.verdicts import Cause, UnknownWorkloadError, Verdict
 from baton.model.ids import GroupKey, PodKey, QueueName
 from baton.model.quantities import Amounts
 
@@ -96,15 +95,18 @@ class Engine:
         # A pod of another scheduler, which has no job here, may have the name of a group.
         job = (task.job if task is not None else None) or self.state.jobs.get(GroupKey(key))
         if job is None:
-            raise BatonError(f"no pod or group {key} is known to the scheduler; check the namespace and name")
+            raise UnknownWorkloadError(key)
         session = self.session(now_s)
         session.nominees.hold(in_use=False)
         session.nominees.make_way(job)
         attempt = session.statement()
         try:
-            stuck = task if task is not None and task.status is Status.PENDING else None
-            explainer = Explainer(session)
-            cause, ready = explainer.cause(job), job.ready_count()
+            explainer, stuck, ready = Explainer(session), None, job.ready_count()
+            if task is not None and task.status is Status.GATED and task.pod.gated:
+                return explainer.explain(job, Cause.GATED, task)
+            if task is not None and task.status is Status.PENDING:
+                stuck = task
+            cause = explainer.cause(job)
             if cause is Cause.NODES and job.pending:
                 # Place as many members of the gang as fit, so that the nodes are judged by the room that is then left.
                 refused = first_refused(session, attempt, job)

@@ -1,11 +1,10 @@
-"""Why a job waits, worked out on demand from the state as it is: cause, counts per predicate, nearest fit, remedy.
+"""Why a job waits, worked out on demand from the current state: cause, counts per predicate, nearest fit, remedy.
 
-The predicates are the same batched checks that placement uses, so an explanation costs about as much as one
-placement that starts from nothing, whatever the number of nodes. Each node is counted once, under the first predicate
-that turned it down.
+An explanation uses the same batched checks as placement, so it costs about as much as placing one pod from scratch,
+whatever the number of nodes. Each node counts once, under the first predicate that rejected it.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,20 +29,24 @@ NEAREST_SHOWN = 2
 _DETAILS = {
     Cause.NO_QUEUE: "there is no queue {queue}",
     Cause.QUEUE_CLOSED: "queue {queue} is closed",
-    Cause.QUEUE_OVERUSED: "queue {queue} already uses all that it deserves",
-    Cause.NOT_ADMITTED: "the job is not admitted: its minimum does not fit the queue, quota or cluster now",
-    Cause.GATED: "its pods still have scheduling gates",
-    Cause.HELD_BACK: "a job before it in the queue has to start first",
-    Cause.PIPELINED: "its place is promised and becomes free when evicted pods are gone",
+    Cause.QUEUE_OVERUSED: "queue {queue} already uses everything that it deserves",
+    Cause.NOT_ADMITTED: "the job is not admitted: its minimum does not fit into its queue, quota or cluster now",
+    Cause.GATED: "its pods have scheduling gates",
+    Cause.HELD_BACK: "a job ahead of it in the queue has to start first",
+    Cause.PIPELINED: "a place is reserved for it, which becomes free when the evicted pods are gone",
     Cause.NEXT: "there is room for it now, and the next cycle places it unless a job that goes first takes the room",
 }
+_NEXT_TO_BE_ADMITTED = (
+    "there is room for it now, and the next cycle admits it unless a job that goes first takes the room; its pods are"
+    " created after that"
+)
 _REMEDIES = {
     Cause.NO_QUEUE: ("create queue {queue}, or name an existing one",),
     Cause.QUEUE_CLOSED: ("open queue {queue}, or use another one",),
     Cause.QUEUE_OVERUSED: ("wait for jobs of queue {queue} to end, or raise its weight or deserved amount",),
     Cause.QUEUE_SHARE: ("wait for jobs of queue {queue} to end, or raise its capability or deserved amount",),
     Cause.NOT_ADMITTED: ("lower the job's minimum", "wait until running jobs end"),
-    Cause.GATED: ("remove the scheduling gates of its pods",),
+    Cause.GATED: ("remove the scheduling gates, or wait for the controller that set them",),
     Cause.NOT_VALID: ("create the missing pods, or lower minAvailable",),
 }
 
@@ -56,7 +59,7 @@ class _Nodes(NamedTuple):
 
 
 def first_refused(session: Session, attempt: Statement, job: Job) -> tuple[Cause, Task] | None:
-    """Place the job's tasks until it can start; the first that has no place now and why, or None when it can start."""
+    """Place the job's tasks until it can start; return the first task without a place and why, or None."""
     refused: tuple[Cause, Task] | None = None
     queue = job.queue
     assert queue is not None
@@ -86,40 +89,53 @@ def first_refused(session: Session, attempt: Statement, job: Job) -> tuple[Cause
 
 
 class Explainer:
-    """Verdicts of one session; equal tasks are looked at once."""
+    """Verdicts of one session; equal tasks are examined once."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._known: dict[Key, _Nodes] = {}
 
     def explain(self, job: Job, cause: Cause | None = None, stuck: Task | None = None) -> Verdict:
-        """For a job that an action left with a cause, or for any waiting job."""
+        """The verdict on a job that an action left with a cause, or on any waiting job."""
         session = self._session
         if cause is None:
             cause = self.cause(job)
+        held = _held(job, stuck) if cause is Cause.GATED else None
+        if held is not None and held.pod.held is not None:
+            hold = held.pod.held
+            return self._verdict(job, hold.cause, held, detail=hold.detail, would_help=hold.would_help)
         task = stuck or min(job.pending.values(), key=session.votes.task_key, default=None)
+        if task is None and job.implicit:
+            task = next(iter(job.tasks.values()), None)
         nodes = self._nodes(task) if task is not None and cause in (Cause.NODES, Cause.GANG, Cause.PIPELINED) else None
         lacks = self._lacks(job, cause)
-        placeable = session.decisions.placeable.get(job.key, 0)
         if cause is Cause.NODES and job.min_member > 1:
             cause = Cause.GANG
-        return Verdict(
-            group=job.key,
-            cause=cause,
-            pod=task.key if task is not None else None,
-            queue=job.group.queue,
+        return self._verdict(
+            job,
+            cause,
+            task,
             detail=_too_little(cause, lacks) if lacks else self._detail(job, cause, task, nodes),
-            min_member=job.min_member,
-            ready=job.ready_count(),
-            placeable=placeable,
-            nodes=session.state.table.count,
             reasons=nodes.reasons if nodes else (),
             nearest=nodes.nearest if nodes else (),
             would_help=_make_room(cause, lacks) if lacks else self._remedies(job, cause, nodes),
         )
 
+    def _verdict(self, job: Job, cause: Cause, task: Task | None, **found: Any) -> Verdict:
+        return Verdict(
+            group=job.key,
+            cause=cause,
+            pod=task.key if task is not None else None,
+            queue=job.group.queue if cause is not Cause.NO_GROUP else None,  # the PodGroup would name it
+            min_member=job.min_member,
+            ready=job.ready_count(),
+            placeable=self._session.decisions.placeable.get(job.key, 0),
+            nodes=self._session.state.table.count,
+            **found,
+        )
+
     def _lacks(self, job: Job, cause: Cause) -> list[Lack]:
-        """What the first plugin that keeps the job out, or holds its pods back, has too little of."""
+        """The resources that are short according to the first plugin that keeps out the job or its pods."""
         tiers, queue = self._session.tiers, job.queue
         if cause is Cause.NOT_ADMITTED:
             for plugin in tiers.flat(hooks.JOB_ENQUEUEABLE):
@@ -132,18 +148,23 @@ class Explainer:
         return []
 
     def _to_start(self, job: Job) -> Vector:
-        """What the tasks that go first take, as many as the job needs to start, or one."""
+        """The charge of the first tasks: as many as the job still needs to start, at least one."""
         tasks = sorted(job.asking(), key=self._session.votes.task_key)
         missing = max(job.min_member - job.ready_count(), 1)
         return sum((task.needs.charge for task in tasks[:missing]), self._session.state.resources.zeros())
 
     def cause(self, job: Job) -> Cause:
-        """The first gate that the job does not pass, when no action has said so."""
+        """The first gate that the job does not pass, when no action has recorded one."""
         session = self._session
         if job.queue is None:
             return Cause.NO_QUEUE
         if job.phase is GroupPhase.PENDING:
-            return Cause.NOT_ADMITTED if job.queue.queue.state is QueueState.OPEN else Cause.QUEUE_CLOSED
+            if job.queue.queue.state is not QueueState.OPEN:
+                return Cause.QUEUE_CLOSED
+            if self._is_refused(job):
+                return Cause.NOT_ADMITTED
+            if not job.pending and not any(job.gated()):
+                return Cause.NEXT
         if not job.pending and any(job.gated()):
             return Cause.GATED
         if session.votes.job_valid(job) is not None:
@@ -156,6 +177,13 @@ class Explainer:
         if task is not None and not session.votes.allocatable(job.queue, task):
             return Cause.QUEUE_SHARE
         return Cause.NODES
+
+    def _is_refused(self, job: Job) -> bool:
+        """Whether the action `enqueue` would refuse the job: its phase may be from before the first cycle."""
+        session = self._session
+        if "enqueue" not in session.tiers.configuration.actions or job.group.min_resources is None:
+            return False
+        return not session.votes.job_enqueueable(job)
 
     def _is_behind(self, job: Job, queue: QueueShare) -> bool:
         """Whether a job that goes first in the queue has not started yet."""
@@ -176,6 +204,10 @@ class Explainer:
             return f"one more pod would take queue {queue} above its share or limit ({self._usage(job)})"
         if cause is Cause.NOT_VALID:
             return self._session.votes.job_valid(job) or "the job is not complete"
+        if cause is Cause.NEXT and job.phase is GroupPhase.PENDING and not job.pending:
+            return _NEXT_TO_BE_ADMITTED
+        if cause is Cause.GATED and task is not None:
+            return "it has scheduling gates"
         if cause in _DETAILS:
             return _DETAILS[cause].format(queue=queue)
         tried = self._session.places.domains.tried.get(job.key)
@@ -201,7 +233,7 @@ class Explainer:
 
     def _nodes(self, task: Task) -> _Nodes:
         session = self._session
-        # What plugins hold against one job and not against its equal only matters where a node would take it at all.
+        # Differences between equal jobs (pods elsewhere) only matter where some node would take the task at all.
         apart = task.job is not None and session.tiers.flat(hooks.SEES_WORLD) and not session.places.is_hopeless(task)
         apart = apart or (task.job is not None and task.job.group.close)
         key = (*session.places.signature_key(task), task.job.key if apart and task.job is not None else None)
@@ -230,7 +262,7 @@ class Explainer:
         return _Nodes(tuple(reasons), self._nearest(task, view, soft), self._help(task, view, soft), int(left.sum()))
 
     def _nearest(self, task: Task, view: NodeView, soft: Bools) -> tuple[NearestFit, ...]:
-        """Of the nodes that only lack room, those that lack least."""
+        """Of the nodes that only lack room, the ones that lack least."""
         rows = np.flatnonzero(soft)
         if not len(rows):
             return ()
@@ -261,16 +293,16 @@ class Explainer:
         for place in task.needs.places:
             short = int(table.used[FUTURE, place, row] + request[place] - table.allocatable[place, row])
             if short > 0:
-                missing.append(f"{_amount(place, short)} of {table.resources.names[place]} too little")
+                missing.append(f"{_amount(place, short)} of {table.resources.names[place]} missing")
         one = table.view(np.array([row], dtype=np.intp))
         for demand in task.needs.cards.demands:
             free = int(self._fitting_cards(task, demand, one)[0])
             if free < demand.cards:
-                missing.append(f"{free} of {demand.cards} cards with room for {describe(demand)}")
+                missing.append(f"only {free} of {demand.cards} cards have room for {describe(demand)}")
         return tuple(missing)
 
     def _help(self, task: Task, view: NodeView, soft: Bools) -> tuple[str, ...]:
-        """What a person could do about the nodes."""
+        """Remedies that concern the nodes."""
         helps = []
         rows = np.flatnonzero(soft)
         for demand in task.needs.cards.demands:
@@ -313,8 +345,14 @@ class Explainer:
         return tuple(text.format(queue=job.group.queue) for text in _REMEDIES.get(cause, ()))
 
 
+def _held(job: Job, asked: Task | None) -> Task | None:
+    """The pod that an adapter holds back: the one that was asked about, or the first of the job."""
+    candidates = (asked,) if asked is not None else job.gated()
+    return min((task for task in candidates if task.pod.held is not None), key=lambda task: task.key, default=None)
+
+
 def _too_little(cause: Cause, lacks: list[Lack]) -> str:
-    asks = "to start it takes" if cause is Cause.QUEUE_SHARE else "its minimum is"
+    asks = "to start it needs" if cause is Cause.QUEUE_SHARE else "its minimum is"
     words = [
         f"{asks} {_in_words(lack, lack.wanted)} of {lack.resource}, and {lack.where} has"
         f" {_in_words(lack, lack.left)} of {_in_words(lack, lack.most)} left"
@@ -325,7 +363,7 @@ def _too_little(cause: Cause, lacks: list[Lack]) -> str:
 
 
 def _make_room(cause: Cause, lacks: list[Lack]) -> tuple[str, ...]:
-    """Waiting only helps where there would be enough without the others."""
+    """Remedies; waiting is one only where the resource would suffice without the other jobs."""
     too_small = [lack for lack in lacks if lack.wanted > lack.most]
     first = (too_small or lacks)[0]
     place = "the cluster" if first.everything else first.where.partition(",")[0]
@@ -343,7 +381,7 @@ def _in_words(lack: Lack, amount: int) -> str:
 
 
 def _network(tried: Tried, job: Job) -> str:
-    """How a search through the hyper nodes ended, in words."""
+    """The outcome of the search through the hyper nodes, in words."""
     closeness = job.group.closeness
     assert closeness is not None
     if tried.highest == -1:
@@ -355,8 +393,8 @@ def _network(tried: Tried, job: Job) -> str:
         return f"the cluster has no hyper node of {reach} with nodes"
     plural = "pod" if tried.needed == 1 else "pods"
     return (
-        f"none of {tried.domains} hyper nodes of {reach} takes {tried.needed} {plural} more at once; nearest is"
-        f" {tried.nearest} with room for {min(tried.room, tried.needed)}"
+        f"none of {tried.domains} hyper nodes of {reach} has room for {tried.needed} more {plural} at once;"
+        f" the nearest, {tried.nearest}, has room for {min(tried.room, tried.needed)}"
     )
 
 

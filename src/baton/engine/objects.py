@@ -12,6 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
+from baton.engine.verdicts import Cause
 from baton.model.ids import CardId, GroupKey, NodeName, PodKey, QueueName
 from baton.model.quantities import Amounts
 
@@ -241,6 +242,14 @@ class CardGrant(msgspec.Struct, frozen=True, gc=False):
     share_milli: int
 
 
+class Hold(msgspec.Struct, frozen=True, gc=False):
+    """Why an adapter keeps a pod from being placed for now, in the words of a verdict."""
+
+    cause: Cause
+    detail: str
+    would_help: tuple[str, ...] = ()
+
+
 class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A pod as the cluster reports it. `key` is `namespace/name`."""
 
@@ -265,6 +274,9 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The node on which the pod waits for evicted pods to leave, from an earlier plan."""
     deleting: bool = False
     gated: bool = False
+    """It may not be placed: it has scheduling gates, or an adapter holds it back."""
+    held: Hold | None = None
+    """Why an adapter holds it back; None when it does not."""
     ours: bool = True
     """False for another scheduler's pod: it takes room, and we never place or evict it."""
     critical: bool = False

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from baton.engine.cards.demands import effective_amounts
-from baton.engine.objects import Container, ContainerRole, NodeTerm, Pairs, Pod, PodPhase, PodSpec
+from baton.engine.objects import Container, ContainerRole, Hold, NodeTerm, Pairs, Pod, PodPhase, PodSpec
 from baton.mapping import selectors
 from baton.mapping.cards import CardWords, rules
 from baton.model import core, times
 from baton.model.durations import parse_duration_s
-from baton.model.ids import GroupKey, NodeName, PodKey, QueueName
+from baton.model.ids import NodeName, QueueName
 from baton.model.meta import Metadata
 from baton.model.names import (
     COOLDOWN_TIME,
@@ -57,26 +57,26 @@ class PodWords:
         cards: CardWords | None = None,
         volumes: Volumes | None = None,
     ) -> None:
-        self._ours = frozenset(scheduler_names)
+        self.scheduler_names = frozenset(scheduler_names)
         self._cards = cards or CardWords()
         self._volumes = volumes
         self._specs: dict[PodSpec, PodSpec] = {}
 
     def is_ours(self, pod: core.Pod) -> bool:
-        return pod.spec.scheduler_name in self._ours
+        return pod.spec.scheduler_name in self.scheduler_names
 
-    def translate(self, pod: core.Pod, *, spec: PodSpec | None = None, held: bool = False) -> Pod:
-        """The engine's pod. `spec` is what an earlier call made of the same pod; `held` keeps it from being placed."""
+    def translate(self, pod: core.Pod, *, spec: PodSpec | None = None, held: Hold | None = None) -> Pod:
+        """The engine's pod. `spec` is the result of an earlier call for the same pod; `held` forbids to place it."""
         metadata, status = pod.metadata, pod.status
         annotations = metadata.annotations
         bound = bool(pod.spec.node_name)
         priority_class = pod.spec.priority_class_name
         return Pod(
-            key=pod_key(pod),
+            key=pod.key,
             spec=spec or self.spec(pod),
             uid=metadata.uid,
             labels=selectors.pairs(metadata.labels),
-            group=group_of(pod),
+            group=pod.group,
             role=annotations.get(TASK_SPEC, ""),
             index=whole_number(annotations.get(TASK_INDEX, "") or metadata.labels.get(TASK_INDEX, "")) or 0,
             queue=_queue(annotations),
@@ -88,7 +88,8 @@ class PodWords:
             cards=self._cards.grants(pod) if bound else (),
             nominated=NodeName(status.nominated_node_name) if status.nominated_node_name and not bound else None,
             deleting=bool(metadata.deletion_timestamp),
-            gated=held or bool(pod.spec.scheduling_gates),
+            gated=held is not None or bool(pod.spec.scheduling_gates),
+            held=held,
             ours=self.is_ours(pod),
             critical=priority_class in CRITICAL_CLASSES,
             created_s=times.seconds(metadata.creation_timestamp) or 0.0,
@@ -187,17 +188,6 @@ class PodWords:
 def _is_sidecar(container: core.Container) -> bool:
     """Of an init container: whether it keeps running beside the others."""
     return container.restart_policy == "Always"
-
-
-def pod_key(pod: core.Pod) -> PodKey:
-    return PodKey(f"{pod.metadata.namespace}/{pod.metadata.name}")
-
-
-def group_of(pod: core.Pod) -> GroupKey | None:
-    """The PodGroup that the pod names."""
-    annotations = pod.metadata.annotations
-    name = annotations.get(GROUP_NAME) or annotations.get(VOLCANO_GROUP_NAME)
-    return GroupKey(f"{pod.metadata.namespace}/{name}") if name else None
 
 
 def expects_group(metadata: Metadata) -> bool:

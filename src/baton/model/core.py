@@ -6,7 +6,9 @@ view. What the API server leaves out has its default value here.
 
 import msgspec
 
+from baton.model.ids import GroupKey, PodKey
 from baton.model.meta import Metadata
+from baton.model.names import GROUP_NAME, VOLCANO_GROUP_NAME
 from baton.model.quantities import Quantity
 from baton.model.resource import Resource
 
@@ -168,7 +170,13 @@ class Terminated(_Read, frozen=True, gc=False):
     finished_at: str | None = None
 
 
+class Waiting(_Read, frozen=True, gc=False):
+    reason: str = ""
+    message: str = ""
+
+
 class ContainerState(_Read, frozen=True, gc=False):
+    waiting: Waiting | None = None
     terminated: Terminated | None = None
 
 
@@ -185,6 +193,8 @@ class ContainerStatus(_Read, frozen=True, gc=False):
 
 class PodStatus(_Read, frozen=True, gc=False):
     phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
     conditions: tuple[PodCondition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
@@ -199,6 +209,17 @@ class Pod(_Read, frozen=True, gc=False):
     metadata: Metadata
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+    @property
+    def key(self) -> PodKey:
+        return PodKey(f"{self.metadata.namespace}/{self.metadata.name}")
+
+    @property
+    def group(self) -> GroupKey | None:
+        """The PodGroup that the pod names."""
+        annotations = self.metadata.annotations
+        name = annotations.get(GROUP_NAME) or annotations.get(VOLCANO_GROUP_NAME)
+        return GroupKey(f"{self.metadata.namespace}/{name}") if name else None
 
 
 class Taint(_Read, frozen=True, gc=False):

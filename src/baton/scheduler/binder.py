@@ -305,14 +305,15 @@ class Binder:
         of, failures = self._failures.get(bind.key, ("", 0))
         failures = failures + 1 if of == bind.uid else 1
         self._failures[bind.key] = (bind.uid, failures)
-        pause_s = self._settings.retry_longest_s
+        pause_s, held = self._settings.retry_longest_s, problem
         if problem != _NAMESPACE_ENDS:
             pause_s = doubled(self._settings.retry_first_s, failures, pause_s) * random.uniform(0.8, 1.2)
             _LOG.warning("bind failed", pod=bind.key, node=bind.node, reason=problem, pause_s=round(pause_s, 2))
             message = f"binding to {bind.node} failed: {problem}"
             self._recorder.record(_about(bind), "FailedScheduling", message, warning=True)
+            held = f"its binding to {bind.node} failed ({problem}), and the scheduler tries again after a pause"
         self._feed.tell(BindFailed(bind.key))
-        self._feed.hold(bind.key, bind.uid)
+        self._feed.hold(bind.key, bind.uid, held)
         if (timer := self._timers.get(bind.key)) is not None:
             timer.cancel()  # of the pod that had the name before
         loop = asyncio.get_running_loop()

@@ -22,7 +22,6 @@ from baton.kube.errors import ConflictError, NotFoundError
 from baton.kube.rate import RateLimit
 from baton.kube.recorder import Recorder
 from baton.kube.store import Key
-from baton.mapping.pods import pod_key
 from baton.model import core, volcano
 from baton.model.names import ROOT_QUEUE
 from baton.scheduler.binder import Binder
@@ -193,7 +192,7 @@ class Scheduler:
         await self._event_rate.wait()
 
     def _pod_seen(self, pod: core.Pod) -> None:
-        self._metrics.watched(pod_key(pod))
+        self._metrics.watched(pod.key)
 
     async def _keep_queues(self) -> None:
         """The queues that every installation has; without Volcano's CRDs the engine's own two serve."""

@@ -10,13 +10,10 @@ from aiohttp import web
 
 from baton.engine import records
 from baton.engine.configuration import Configuration
-from baton.engine.verdicts import Cause, Verdict
-from baton.errors import BatonError
+from baton.engine.verdicts import UnknownWorkloadError
 from baton.kube import garbage
 from baton.kube.client import Client
 from baton.kube.store import Key
-from baton.mapping.pods import group_of
-from baton.model.ids import PodKey
 from baton.model.meta import ObjectReference
 from baton.observe.program import Leadership, Lease, Program, together
 from baton.observe.serving import Address, Readiness, Server, health_routes
@@ -25,6 +22,7 @@ from baton.scheduler.loop import Scheduler
 from baton.scheduler.metrics import Metrics
 from baton.scheduler.reload import ConfigMapName, LiveConfiguration
 from baton.scheduler.settings import Settings
+from baton.scheduler.why import explain
 
 
 def new_identity() -> str:
@@ -108,7 +106,7 @@ class SchedulerProgram:
         key = f"{request.match_info['namespace']}/{request.match_info['name']}"
         try:
             return _json(why(scheduler, key))
-        except BatonError as error:
+        except UnknownWorkloadError as error:
             return _json({"error": str(error)}, status=404)
 
     async def _state(self, _request: web.Request) -> web.Response:
@@ -135,31 +133,16 @@ class SchedulerProgram:
 
 
 def why(scheduler: Scheduler, key: str) -> dict[str, Any]:
-    """The verdict on a pod or a group as JSON, with its paragraph."""
+    """The verdict on a pod or a PodGroup as JSON, with its paragraph."""
     engine, feed = scheduler.engine, scheduler.feed
     engine.apply(feed.take())
-    pod = feed.pods.get(Key(key))
-    verdict: Verdict
-    if pod is not None and not pod.spec.node_name and (missing := feed.waits_for_group(pod)):
-        named = group_of(pod)
-        verdict = Verdict(
-            group=named if named is not None else _group_key(key),
-            cause=Cause.NOT_VALID,
-            pod=PodKey(key),
-            detail=missing,
-            would_help=("create the PodGroup, or let the controller make it",),
-        )
-    else:
-        verdict = engine.explain(PodKey(key), time.time())
+    verdict = explain(feed, engine, key, time.time())
     found: dict[str, Any] = msgspec.to_builtins(verdict)
     found["paragraph"] = verdict.paragraph()
+    pod = feed.pods.get(Key(key))
     if pod is not None:
         found["node"] = pod.spec.node_name or None
     return found
-
-
-def _group_key(key: str) -> Any:
-    return f"pod:{key}"
 
 
 def _json(value: Any, status: int = 200) -> web.Response:

@@ -29,7 +29,7 @@ def test_the_nearest_node_and_what_it_lacks() -> None:
     pods = [running("r", "b", spec(cpu=60)), pod("p", spec(cpu=6))]
     verdict = Cluster(nodes=[node("a", cpu=2), node("b", cpu=64)], pods=pods).run().verdicts["p"]
     assert verdict.nearest[0].node == "b"
-    assert "2000m of cpu too little" in verdict.paragraph()
+    assert "2000m of cpu missing" in verdict.paragraph()
 
 
 def test_fragmentation_is_told_apart_from_shortage() -> None:
@@ -96,7 +96,7 @@ def test_queue_limits() -> None:
         .verdicts["j"]
     )
     assert verdict.cause is Cause.QUEUE_SHARE
-    assert "to start it takes 2000m of cpu, and queue q has 1000m of 1000m left" in verdict.detail
+    assert "to start it needs 2000m of cpu, and queue q has 1000m of 1000m left" in verdict.detail
     assert verdict.would_help == ("raise the weight, capability or deserved amount of queue q",)
 
 
@@ -112,7 +112,7 @@ def test_a_gang_that_only_its_queue_is_too_small_for_is_not_told_that_it_comes_n
     cluster = Cluster(nodes=[node("a")], jobs=[gang("g", pods=4, queue="q")], queues=queues, conf=LIMITED)
     said, asked = cluster.run().verdicts["g"], cluster.engine.explain(GroupKey("team/g"), 0.0)
     assert said.cause is asked.cause is Cause.QUEUE_SHARE
-    assert said.detail == asked.detail == "to start it takes 4000m of cpu, and queue q has 2000m of 2000m left"
+    assert said.detail == asked.detail == "to start it needs 4000m of cpu, and queue q has 2000m of 2000m left"
 
 
 def test_the_queue_whose_limit_it_is_is_named() -> None:
@@ -120,7 +120,7 @@ def test_the_queue_whose_limit_it_is_is_named() -> None:
     old = job("old", pods=2, on=["n", "n"], queue="a")
     cluster = Cluster(nodes=[node("n")], jobs=[old, job("new", queue="b")], queues=tree, conf=LIMITED)
     verdict = cluster.run().verdicts["new"]
-    assert verdict.detail == "to start it takes 1000m of cpu, and queue lab has 0m of 2000m left"
+    assert verdict.detail == "to start it needs 1000m of cpu, and queue lab has 0m of 2000m left"
     assert verdict.would_help[0] == "wait for jobs of queue lab to end"
 
 
@@ -161,7 +161,7 @@ def test_on_demand_for_a_pod_and_for_its_group_without_a_trace() -> None:
 
 
 def test_an_unknown_pod_gets_one_sentence() -> None:
-    with pytest.raises(BatonError, match="no pod or group team/nobody"):
+    with pytest.raises(BatonError, match="no pod or PodGroup team/nobody"):
         Cluster(nodes=[node("a")]).engine.explain(PodKey("team/nobody"), 0.0)
 
 

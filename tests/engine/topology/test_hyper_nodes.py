@@ -65,7 +65,10 @@ def test_no_single_hyper_node_has_room_and_the_verdict_says_how_far_the_best_is(
     outcome = cluster.run()
     assert outcome.placed == {}
     told = outcome.verdicts["train"].paragraph()
-    assert "none of 4 hyper nodes of tier 1 or lower takes 3 pods more at once; nearest is s0 with room for 2" in told
+    assert (
+        "none of 4 hyper nodes of tier 1 or lower has room for 3 more pods at once; the nearest, s0, has room for 2"
+        in told
+    )
     assert cluster.engine.explain(PodKey("team/train-0"), 0.0).detail in told
 
 

@@ -6,11 +6,10 @@ the scheduler, so the same verdict. Imported only then: the engine's arrays take
 
 import asyncio
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from baton.cli.cluster.requests import Cluster, RightsError
 from baton.engine import records
-from baton.engine.events import Event
 from baton.errors import UnavailableError
 from baton.kube.client import Client
 from baton.kube.errors import ForbiddenError, NotFoundError
@@ -26,15 +25,21 @@ CONFIGURATION = "baton-system/baton-scheduler"
 _LIST_LIMIT_S = 60.0
 
 
-def observe(cluster: Cluster) -> records.Record:
-    """What a scheduler that starts now would see."""
-    settings = Settings()
-    events = cluster.wait(_listed(cluster.client, settings))
+class Observation(NamedTuple):
+    """The objects as the API server has them, and the engine's record of them."""
+
+    feed: Feed
+    record: records.Record
+
+
+def observe(cluster: Cluster) -> Observation:
+    """List everything that a scheduler that starts now would list."""
+    feed = cluster.wait(_listed(cluster.client, Settings()))
     about = records.Recorded(now_s=time.time(), configuration=cluster.wait(_configuration(cluster.client)))
-    return records.Record(about, tuple(events))
+    return Observation(feed, records.Record(about, tuple(feed.take())))
 
 
-async def _listed(client: Client, settings: Settings) -> list[Event]:
+async def _listed(client: Client, settings: Settings) -> Feed:
     feed = Feed(client, settings.scheduler_names, settings.slot_resources, lambda: None)
     # A reflector tries again what is refused, as its program may get the right; whoever runs a command wants to know.
     refused = await asyncio.gather(*(_refused(client, each.resource) for each in feed.reflectors))
@@ -52,7 +57,7 @@ async def _listed(client: Client, settings: Settings) -> list[Event]:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-    return feed.take()
+    return feed
 
 
 async def _refused(client: Client, resource: Resource[Any]) -> bool:

@@ -5,19 +5,20 @@ start. What is left is a question to the engine, of the running scheduler or of 
 """
 
 import time
+from typing import Any, NamedTuple
 
 import msgspec
 
 from baton.cli.cluster import workloads
 from baton.cli.cluster.requests import Cluster, MissingObjectError, Object, RightsError
 from baton.cli.cluster.scheduler_link import NoSchedulerError, ask
-from baton.engine.verdicts import Cause, Verdict
+from baton.engine.verdicts import UnknownWorkloadError, Verdict
 from baton.errors import BatonError, UsageError
 from baton.kube.errors import NotFoundError
-from baton.model.core import PODS
-from baton.model.ids import GroupKey
+from baton.model import core
 from baton.model.volcano import JOBS, POD_GROUPS
 from baton.scheduler.settings import Settings
+from baton.scheduler.why import explain, settled
 
 _OVER = {
     "Completed": "is complete",
@@ -45,6 +46,22 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     remark: str = ""
 
 
+class _Question(NamedTuple):
+    """A pod or a PodGroup that seems to wait."""
+
+    about: str
+    key: str
+    status: Object
+    pod: core.Pod | None = None
+
+    @property
+    def who(self) -> str:
+        return self.about.partition(" ")[2]
+
+    def answer(self, sentence: str, **details: Any) -> Answer:
+        return Answer(about=self.about, sentence=sentence, **details)
+
+
 def answer(cluster: Cluster, namespace: str, name: str, scheduler: str | None) -> Answer:
     """Why a pod or a job waits, or that it does not."""
     kind, slash, rest = name.partition("/")
@@ -61,46 +78,20 @@ def answer(cluster: Cluster, namespace: str, name: str, scheduler: str | None) -
 
 def _find(cluster: Cluster, kind: str, name: str, namespace: str) -> Object | None:
     try:
-        return cluster.get(PODS if kind == "pod" else JOBS, name, namespace)
+        return cluster.get(core.PODS if kind == "pod" else JOBS, name, namespace)
     except MissingObjectError:
         return None
 
 
-def _about_pod(cluster: Cluster, pod: Object, scheduler: str | None) -> Answer:
-    metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status", {})
-    key = f"{metadata['namespace']}/{metadata['name']}"
-    about = f"pod {key}"
-    told = settled(spec, status, deleting="deletionTimestamp" in metadata)
-    if told:
-        return Answer(about=about, sentence=f"{key} {told}.")
-    return _verdict(cluster, about, key, scheduler, status)
-
-
-def settled(spec: Object, status: Object, *, deleting: bool) -> str:
-    """What there is to say about a pod that no scheduler has to place; empty for one that waits."""
-    phase = status.get("phase", "Pending")
-    if phase in ("Succeeded", "Failed"):
-        words = ", ".join(filter(None, (status.get("reason"), status.get("message"))))
-        return f"has {'succeeded' if phase == 'Succeeded' else 'failed'}{f': {words}' if words else ''}"
-    if deleting:
-        return "is being deleted"
-    if spec.get("nodeName"):
-        stuck = _stuck_containers(status)
-        if stuck:
-            return f"is on {spec['nodeName']} and its containers cannot start: {stuck}"
-        return f"{'runs' if phase == 'Running' else 'starts'} on {spec['nodeName']}"
-    if spec.get("schedulerName") not in Settings().scheduler_names:
-        return f"is left to the scheduler {spec.get('schedulerName')!r}, which is none of Baton's"
-    return ""
-
-
-def _stuck_containers(status: Object) -> str:
-    found = []
-    for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        if waiting.get("reason") not in (None, "", "ContainerCreating", "PodInitializing"):
-            found.append(f"{container['name']} {waiting['reason']} {waiting.get('message', '')}".strip())
-    return "; ".join(found)
+def _about_pod(cluster: Cluster, found: Object, scheduler: str | None) -> Answer:
+    try:
+        pod = msgspec.convert(found, core.Pod)
+    except msgspec.ValidationError as error:
+        raise BatonError(f"this pod cannot be read, and the scheduler leaves it out: {error}") from None
+    verdict = settled(pod)
+    if verdict is not None:
+        return Answer(about=f"pod {pod.key}", sentence=verdict.sentence())
+    return _asked(cluster, _Question(f"pod {pod.key}", pod.key, found.get("status", {}), pod), scheduler)
 
 
 def _about_job(cluster: Cluster, job: Object, scheduler: str | None) -> Answer:
@@ -120,7 +111,8 @@ def _about_job(cluster: Cluster, job: Object, scheduler: str | None) -> Answer:
     except MissingObjectError:
         sentence = f"{key} waits for the job controller, which has not made its PodGroup {group}."
         return Answer(about=about, sentence=sentence, waits=True, remark="is `baton controller` running?")
-    found = _verdict(cluster, about, f"{metadata['namespace']}/{group}", scheduler, known.get("status", {}))
+    question = _Question(about, f"{metadata['namespace']}/{group}", known.get("status", {}))
+    found = _asked(cluster, question, scheduler)
     if found.verdict is None or phase != "Running":
         return found
     told = (
@@ -129,26 +121,29 @@ def _about_job(cluster: Cluster, job: Object, scheduler: str | None) -> Answer:
     return msgspec.structs.replace(found, sentence=told + found.sentence)
 
 
-def _verdict(cluster: Cluster, about: str, key: str, scheduler: str | None, status: Object) -> Answer:
+def _asked(cluster: Cluster, question: _Question, scheduler: str | None) -> Answer:
+    """The scheduler's verdict; without a scheduler, that of an engine built here; without the rights for that, the
+    scheduler's last words on the object."""
+    source, remark = "scheduler", ""
     try:
-        verdict, remark = msgspec.json.decode(ask(cluster, f"/why/{key}", scheduler), type=Verdict), ""
-        source = "scheduler"
+        verdict = msgspec.json.decode(ask(cluster, f"/why/{question.key}", scheduler), type=Verdict)
     except NotFoundError as error:
-        return Answer(about=about, sentence=f"{about} waits: {error.message}.", waits=True, source="scheduler")
+        return question.answer(f"{question.who} waits: {error.message}.", waits=True, source=source)
     except NoSchedulerError as error:
+        source, remark = "here", f"no scheduler answered ({error}); this is the answer of one that starts now"
         try:
-            verdict, source = _built_here(cluster, key), "here"
+            verdict = _built_here(cluster, question)
+        except UnknownWorkloadError as unknown:
+            return question.answer(f"{question.who} waits: {unknown}.", waits=True, source=source, remark=remark)
         except RightsError as rights:
-            written = _written(status)
+            written = _written(question.status)
             if not written:
                 raise
-            remark = f"this is what the scheduler last wrote; it was not asked ({error}), and {rights}"
-            who = about.partition(" ")[2]
-            return Answer(about=about, sentence=f"{who} waits: {written}", waits=True, source="status", remark=remark)
-        remark = f"no scheduler was asked ({error}); this is what one that starts now would say"
-    return Answer(
-        about=about, sentence=_sentence(about, verdict), waits=True, verdict=verdict, source=source, remark=remark
-    )
+            remark = f"these are the scheduler's last words on it; no scheduler answered ({error}), and {rights}"
+            return question.answer(f"{question.who} waits: {written}", waits=True, source="status", remark=remark)
+    waits = verdict.cause.waits
+    sentence = verdict.sentence(question.who)
+    return question.answer(sentence, waits=waits, verdict=verdict if waits else None, source=source, remark=remark)
 
 
 def _written(status: Object) -> str:
@@ -160,16 +155,12 @@ def _written(status: Object) -> str:
     return ""
 
 
-def _built_here(cluster: Cluster, key: str) -> Verdict:
+def _built_here(cluster: Cluster, question: _Question) -> Verdict:
+    if question.pod is not None:
+        verdict = settled(question.pod, Settings().scheduler_names)
+        if verdict is not None:
+            return verdict
     from baton.cli.cluster.observation import observe
 
-    record = observe(cluster)
-    return record.engine().explain(GroupKey(key), time.time())
-
-
-def _sentence(about: str, verdict: Verdict) -> str:
-    where = f" in queue {verdict.queue}" if verdict.queue else ""
-    who = about.partition(" ")[2]
-    if verdict.cause is Cause.NODES and verdict.pod is not None and verdict.pod != who:
-        who = f"{who} ({verdict.pod})"
-    return f"{who} waits{where}: {verdict.detail}."
+    seen = observe(cluster)
+    return explain(seen.feed, seen.record.engine(), question.key, time.time())

@@ -41,7 +41,7 @@ def dump(
             content = ask(cluster, "/state", scheduler)
         except NoSchedulerError as error:
             note(f"no scheduler was asked ({error}); this is what one that starts now would see", quiet=quiet)
-            seen = observe(cluster)
+            seen = observe(cluster).record
             content = b"".join(records.lines(seen.about, seen.events))
     if file is None:
         sys.stdout.buffer.write(content)

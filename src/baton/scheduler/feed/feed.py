@@ -15,13 +15,14 @@ import structlog
 
 from baton.engine import events as happened
 from baton.engine.events import Event
-from baton.engine.objects import PodSpec, Queue
+from baton.engine.objects import Hold, PodSpec, Queue
+from baton.engine.verdicts import Cause
 from baton.kube.client import Client
 from baton.kube.reflector import Reflector
 from baton.kube.store import Delta, Key, Store
 from baton.mapping import cluster
 from baton.mapping.cards import CardWords
-from baton.mapping.pods import PodWords, expects_group, group_of, pod_key
+from baton.mapping.pods import PodWords, expects_group
 from baton.model import core, volcano
 from baton.model.ids import GroupKey, NodeName, PodKey, QueueName
 from baton.model.meta import OwnerReference
@@ -35,7 +36,11 @@ _LOG = structlog.get_logger("baton.scheduler")
 
 ENDED = ("Succeeded", "Failed")
 BUILT_IN_QUEUES = (ROOT_QUEUE, DEFAULT_QUEUE)
-GROUP_TO_COME = "its PodGroup has not been made yet; is the controller running?"
+_GROUP_TO_COME = Hold(
+    Cause.NO_GROUP,
+    "its PodGroup has not been created yet",
+    ("check that `baton controller` runs, which creates the PodGroup",),
+)
 
 S = TypeVar("S", bound=Any)
 
@@ -75,7 +80,7 @@ class Feed:
         """Told when a pod of a group changed its phase, or the group itself changed."""
         self._events: list[Event] = []
         self._specs: dict[PodKey, PodSpec] = {}
-        self._held: dict[PodKey, str] = {}
+        self._held: dict[PodKey, tuple[str, Hold]] = {}
         self.without_group: dict[PodKey, None] = {}
         """Pods that waited for a PodGroup when they were last looked at, see `waits_for_group`."""
         self._claims_moved: dict[ClaimKey, None] = {}
@@ -132,9 +137,9 @@ class Feed:
         self._events.append(event)
         self._wake()
 
-    def hold(self, key: PodKey, uid: str) -> None:
-        """Leave the pod alone until `release`."""
-        self._held[key] = uid
+    def hold(self, key: PodKey, uid: str, problem: str) -> None:
+        """Leave the pod alone until `release`, because of a problem with its binding."""
+        self._held[key] = uid, Hold(Cause.BIND_FAILED, problem)
         self._again(key)
 
     def release(self, key: PodKey) -> None:
@@ -147,22 +152,23 @@ class Feed:
             self._tell_node(node)
         self._wake()
 
-    def waits_for_group(self, pod: core.Pod) -> str:
-        """A sentence when the pod waits for a PodGroup that is not there; empty else."""
-        group = group_of(pod)
+    def waits_for_group(self, pod: core.Pod) -> Hold | None:
+        """Why the pod waits for a PodGroup; None when it does not."""
+        group = pod.group
         if group is not None and self.groups.get(Key(group)) is None:
-            return f"its PodGroup {group} does not exist"
+            remedy = "create the PodGroup, or start the controller that creates it"
+            return Hold(Cause.NO_GROUP, f"its PodGroup {group} does not exist", (remedy,))
         if expects_group(pod.metadata):
-            return GROUP_TO_COME
+            return _GROUP_TO_COME
         reference = _workload_of(pod) if group is None else None
         if reference is None:
-            return ""
+            return None
         owner = self.owners[reference.api_version, reference.kind].get(
             Key(f"{pod.metadata.namespace}/{reference.name}")
         )
         if owner is None or owner.metadata.uid != reference.uid:
-            return f"its {reference.kind} {reference.name} is not known yet"
-        return GROUP_TO_COME if expects_group(owner.metadata) else ""
+            return Hold(Cause.NO_GROUP, f"its {reference.kind} {reference.name} is not known yet")
+        return _GROUP_TO_COME if expects_group(owner.metadata) else None
 
     def _again(self, key: PodKey) -> None:
         pod = self.pods.get(Key(key))
@@ -173,12 +179,12 @@ class Feed:
         old, pod = delta.old, delta.new
         key = PodKey(delta.key)
         if pod is None:
-            if old is not None and (group := group_of(old)) is not None:
+            if old is not None and (group := old.group) is not None:
                 self.groups_moved(group)
             self._forget(key)
             return
         ours = self.words.is_ours(pod)
-        group = group_of(pod) if ours else None
+        group = pod.group if ours else None
         ended = pod.status.phase in ENDED
         if (not ours and not pod.spec.node_name) or (ended and group is None):
             if key in self._specs:
@@ -189,9 +195,9 @@ class Feed:
             if spec is None and ours and not pod.spec.node_name:
                 self.pod_seen(pod)
             spec = self._specs[key] = self.words.spec(pod)
-        if old is not None and key in self._held and self._held[key] != pod.metadata.uid:
+        if old is not None and key in self._held and self._held[key][0] != pod.metadata.uid:
             del self._held[key]
-        held = ours and not pod.spec.node_name and self._is_held(key, pod)
+        held = self._hold_on(key, pod) if ours and not pod.spec.node_name else None
         self._events.append(happened.PodChanged(self.words.translate(pod, spec=spec, held=held)))
         if group is not None:
             if old is None or old.status.phase != pod.status.phase or old.spec.node_name != pod.spec.node_name:
@@ -202,12 +208,13 @@ class Feed:
                 self._group_again(group)
         self._wake()
 
-    def _is_held(self, key: PodKey, pod: core.Pod) -> bool:
-        if self.waits_for_group(pod):
+    def _hold_on(self, key: PodKey, pod: core.Pod) -> Hold | None:
+        hold = self.waits_for_group(pod)
+        if hold is not None:
             self.without_group[key] = None
-            return True
+            return hold
         self.without_group.pop(key, None)
-        return key in self._held
+        return self._held[key][1] if key in self._held else None
 
     def _forget(self, key: PodKey) -> None:
         self._held.pop(key, None)
@@ -234,7 +241,7 @@ class Feed:
         else:
             concerned = [pod for claim in claims for pod in self.pods.by_index("claim", "/".join(claim))]
         for pod in concerned:
-            key = pod_key(pod)
+            key = pod.key
             spec = self._specs.get(key)
             if spec is not None and not (pod.spec.node_name and self._has_same_volumes(pod, spec)):
                 del self._specs[key]
@@ -275,7 +282,7 @@ class Feed:
         ):
             return
         for pod in self.pods.by_index("owner", new.metadata.uid):
-            self._again(pod_key(pod))
+            self._again(pod.key)
 
     def _group(self, delta: Delta[volcano.PodGroup]) -> None:
         key = GroupKey(delta.key)
@@ -286,7 +293,7 @@ class Feed:
             self._tell_group(delta.new)
         if delta.new is None or delta.old is None:
             for pod in self.pods.by_index("group", key):
-                self._again(pod_key(pod))
+                self._again(pod.key)
         self.groups_moved(key)
         self._wake()
 
@@ -363,7 +370,7 @@ class Feed:
 
 
 def _group_index(pod: core.Pod) -> Iterable[str]:
-    group = group_of(pod)
+    group = pod.group
     return (group,) if group is not None else ()
 
 

@@ -239,7 +239,9 @@ class Statuses:
             if told or now < since + _GROUP_PAUSE_S or pod is None or pod.spec.node_name or pod.spec.scheduling_gates:
                 continue
             self._alone[key] = (since, True)
-            self._recorder.record(_about(pod), "FailedScheduling", self._feed.waits_for_group(pod), warning=True)
+            hold = self._feed.waits_for_group(pod)
+            if hold is not None:
+                self._recorder.record(_about(pod), "FailedScheduling", hold.detail, warning=True)
 
     async def _write_group(self, key: GroupKey) -> None:
         group = self._feed.groups.get(Key(key))
