@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from baton.agent.offers.slot_choice import Policy, Wish, prefer, violation
+from baton.agent.offers.slot_choice import Policy, PreferenceRequest, prefer, violation
 from baton.agent.offers.slots import CardSlots, Pool, SlotId, card_of
 from baton.gpu import profiles, simulated
 from baton.model.ids import CardId
@@ -51,7 +51,7 @@ def test_kubelet_takes_what_the_policy_says_whatever_the_course_of_requests(
         name, size = f"pod-{number}", chance.choice([1, 1, 2, 3])
         node.create(name, size, command=("sleep", "3600"))
         until_decided(node, name)
-        wanted = prefer(policy, pool, Wish(pool.marks(free), (), size))
+        wanted = prefer(policy, pool, PreferenceRequest(pool.marks(free), (), size))
         if len(wanted) < size or violation(policy, pool, wanted):
             assert not node.slots(name), f"{size} of {sorted(free)}"
             continue

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import grpc
 import structlog
 
-from baton.agent.kubelet.preference_request import WishReader
+from baton.agent.kubelet.preference_request import PreferenceReader
 from baton.agent.offers.offers import Offer, Role
 from baton.agent.offers.slot_choice import CardLoad, Policy, prefer, violation
 from baton.agent.offers.slots import SlotId
@@ -106,7 +106,7 @@ class PluginService:
         self._board = board
         self._advisors = advisors
         self._watch_streams = watch_streams
-        self._reader = WishReader(board.offer.pool)
+        self._reader = PreferenceReader(board.offer.pool)
         self._closing = asyncio.Event()
         self._open = 0
         self._all_closed = asyncio.Event()
@@ -141,18 +141,18 @@ class PluginService:
             if not self._open:
                 self._all_closed.set()
 
-    async def get_preferred_allocation(self, request: bytes, _context: Any) -> api.PreferredAllocationResponse:
+    async def get_preferred_allocation(self, content: bytes, _context: Any) -> api.PreferredAllocationResponse:
         offer = self._board.offer
         if self._reader.pool is not offer.pool:
-            self._reader = WishReader(offer.pool)
+            self._reader = PreferenceReader(offer.pool)
         asking = asyncio.ensure_future(self._loads(offer))
         await asyncio.sleep(0)  # The question about the load goes out, and is answered while we read.
-        wishes = self._reader.read(request)
+        requests = self._reader.read(content)
         loads = await asking
         responses = []
-        for wish in wishes:
-            chosen = await self._advisors.chosen_cards(offer, wish.size) if offer.role is Role.CARDS else ()
-            slots = prefer(offer.policy, offer.pool, wish, loads, chosen)
+        for request in requests:
+            chosen = await self._advisors.chosen_cards(offer, request.size) if offer.role is Role.CARDS else ()
+            slots = prefer(offer.policy, offer.pool, request, loads, chosen)
             responses.append(api.ContainerPreferredAllocationResponse(deviceIDs=slots))
         return api.PreferredAllocationResponse(container_responses=responses)
 

@@ -9,7 +9,7 @@ part of one message because of a rule of the encoding: cut between two fields, i
 
 from typing import TYPE_CHECKING
 
-from baton.agent.offers.slot_choice import Wish
+from baton.agent.offers.slot_choice import PreferenceRequest
 from baton.agent.offers.slots import Pool, SlotId
 from baton.agent.proto import deviceplugin_pb2 as api
 
@@ -20,28 +20,28 @@ _MANY_SLOTS = 1000
 """Fewer are read as soon by the generated class, and the agent of most nodes is spared the memory that NumPy takes."""
 
 
-class WishReader:
+class PreferenceReader:
     """Reads the questions about one pool."""
 
     def __init__(self, pool: Pool, many_slots: int = _MANY_SLOTS) -> None:
         self.pool = pool
         self._names = _names(pool) if len(pool) >= many_slots else None
 
-    def read(self, content: bytes) -> list[Wish]:
+    def read(self, content: bytes) -> list[PreferenceRequest]:
         """What a serialized PreferredAllocationRequest asks for, per container."""
         start = _only_request(content)
         if start is not None:
-            return [self._wish(content, start)]
-        return [self._wish(part, 0) for part in api.PreferredAllocationParts.FromString(content).container_requests]
+            return [self._request(content, start)]
+        return [self._request(part, 0) for part in api.PreferredAllocationParts.FromString(content).container_requests]
 
-    def _wish(self, content: bytes, start: int) -> Wish:
+    def _request(self, content: bytes, start: int) -> PreferenceRequest:
         available = bytearray(len(self.pool))
         if self._names:
             start = self._names.mark(available, content, start)
         rest = api.ContainerPreferredAllocationRequest.FromString(content[start:])
         self.pool.mark(available, rest.available_deviceIDs)
         must_include = tuple(SlotId(slot) for slot in rest.must_include_deviceIDs)
-        return Wish(available, must_include, int(rest.allocation_size))
+        return PreferenceRequest(available, must_include, int(rest.allocation_size))
 
 
 def _names(pool: Pool) -> "SlotNames | None":

@@ -52,7 +52,7 @@ class CardLoad(msgspec.Struct, frozen=True):
     memory_percent: int = 0
 
 
-class Wish(msgspec.Struct, frozen=True):
+class PreferenceRequest(msgspec.Struct, frozen=True):
     """One container's request, as kubelet puts it."""
 
     available: bytes | bytearray
@@ -84,7 +84,7 @@ _Picker = Callable[[list[_Card], int, Mapping[CardId, CardLoad]], Sequence[tuple
 def prefer(
     policy: Policy,
     pool: Pool,
-    wish: Wish,
+    request: PreferenceRequest,
     loads: Mapping[CardId, CardLoad] | None = None,
     chosen: Sequence[CardId] = (),
 ) -> list[SlotId]:
@@ -92,8 +92,8 @@ def prefer(
 
     `chosen` are the scheduler's cards for this container, one per slot; they win over the policy where they have room.
     """
-    must = list(dict.fromkeys(wish.must_include))[: wish.size]
-    free = bytearray(wish.available)
+    must = list(dict.fromkeys(request.must_include))[: request.size]
+    free = bytearray(request.available)
     taken: dict[CardId, int] = {}
     for slot in must:
         if slot in pool.numbers:
@@ -118,8 +118,8 @@ def prefer(
         card.taken += len(slots)
         return slots
 
-    answer = must + _chosen_first(cards, chosen, taken, wish.size - len(must), take)
-    while (missing := wish.size - len(answer)) > 0:
+    answer = must + _chosen_first(cards, chosen, taken, request.size - len(must), take)
+    while (missing := request.size - len(answer)) > 0:
         candidates = [card for card in cards if card.left]
         if not candidates:
             break

@@ -8,8 +8,8 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton.agent.kubelet.preference_request import WishReader
-from baton.agent.offers.slot_choice import Wish
+from baton.agent.kubelet.preference_request import PreferenceReader
+from baton.agent.offers.slot_choice import PreferenceRequest
 from baton.agent.offers.slots import CardSlots, Pool, SlotId
 from baton.agent.proto import deviceplugin_pb2 as api
 from baton.model.ids import CardId
@@ -29,15 +29,15 @@ POOLS = {
 }
 
 
-def read(pool: Pool, content: bytes) -> list[Wish]:
+def read(pool: Pool, content: bytes) -> list[PreferenceRequest]:
     """As where there are many slots."""
-    return WishReader(pool, many_slots=0).read(content)
+    return PreferenceReader(pool, many_slots=0).read(content)
 
 
-def as_generated(pool: Pool, content: bytes) -> list[Wish]:
+def as_generated(pool: Pool, content: bytes) -> list[PreferenceRequest]:
     request = api.PreferredAllocationRequest.FromString(content)
     return [
-        Wish(
+        PreferenceRequest(
             pool.marks(asked.available_deviceIDs),
             tuple(SlotId(slot) for slot in asked.must_include_deviceIDs),
             asked.allocation_size,
@@ -160,4 +160,4 @@ def test_the_questions_of_a_large_node_are_read_without_looking_up_one_id(
     content = api.PreferredAllocationRequest(container_requests=[asked]).SerializeToString()
     expected = pool.marks(available)
     monkeypatch.setattr(pool, "numbers", {})
-    assert read(pool, content) == [Wish(expected, tuple(taken), size)]
+    assert read(pool, content) == [PreferenceRequest(expected, tuple(taken), size)]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from baton.agent.offers.slot_choice import CardLoad, Policy, Wish, prefer, violation
+from baton.agent.offers.slot_choice import CardLoad, Policy, PreferenceRequest, prefer, violation
 from baton.agent.offers.slots import CardSlots, Pool, SlotId, card_of, slot_id
 from baton.model.ids import CardId
 from tests.agent.fake_kubelet import Chooser, NotEnoughError
@@ -20,7 +20,7 @@ def pool_of(cards: int, slots: int) -> Pool:
 
 def ask(policy: Policy, pool: Pool, loads: dict[CardId, CardLoad] | None = None) -> Callable[..., list[SlotId]]:
     def answer(available: list[SlotId], must: list[SlotId], size: int) -> list[SlotId]:
-        slots = prefer(policy, pool, Wish(pool.marks(available), tuple(must), size), loads)
+        slots = prefer(policy, pool, PreferenceRequest(pool.marks(available), tuple(must), size), loads)
         assert len(slots) == len(set(slots)) == size, "exactly as many as asked for"
         assert slots[: len(must)] == must, "what kubelet has taken comes first"
         assert set(slots) <= set(available), "nothing that is not available"
@@ -56,7 +56,7 @@ def test_the_answer_is_exact_and_kubelet_never_has_to_choose(policy: Policy) -> 
                 got = kubelet.admit(size, ask(policy, pool))
             except NotEnoughError:
                 continue
-            assert set(got) == set(prefer(policy, pool, Wish(free, (), size)))
+            assert set(got) == set(prefer(policy, pool, PreferenceRequest(free, (), size)))
             pods.append(got)
 
 
@@ -138,8 +138,8 @@ def test_packed_touches_an_empty_card_only_when_no_used_one_has_room() -> None:
 def test_packed_keeps_a_container_on_one_card_when_one_can_hold_it() -> None:
     pool = pool_of(2, 4)
     full = frozenset(pool.slots) - {slot_id(CardId("GPU-0"), n) for n in (1, 2)}
-    assert cards_of(prefer(Policy.PACKED, pool, Wish(pool.marks(full), (), 3))) == {"GPU-1": 3}
-    assert cards_of(prefer(Policy.PACKED, pool, Wish(pool.marks(full), (), 2))) == {"GPU-0": 2}
+    assert cards_of(prefer(Policy.PACKED, pool, PreferenceRequest(pool.marks(full), (), 3))) == {"GPU-1": 3}
+    assert cards_of(prefer(Policy.PACKED, pool, PreferenceRequest(pool.marks(full), (), 2))) == {"GPU-0": 2}
 
 
 def nvlink_pairs() -> Pool:
@@ -151,21 +151,27 @@ def nvlink_pairs() -> Pool:
 def test_aligned_prefers_nvlink_then_the_numa_node() -> None:
     pool = nvlink_pairs()
     everything = frozenset(pool.slots)
-    assert set(cards_of(prefer(Policy.ALIGNED, pool, Wish(pool.marks(everything), (), 2)))) == {"GPU-0", "GPU-5"}
+    assert set(cards_of(prefer(Policy.ALIGNED, pool, PreferenceRequest(pool.marks(everything), (), 2)))) == {
+        "GPU-0",
+        "GPU-5",
+    }
     without_links = frozenset(slot for slot in everything if card_of(slot) in ("GPU-0", "GPU-6", "GPU-7"))
-    assert set(cards_of(prefer(Policy.ALIGNED, pool, Wish(pool.marks(without_links), (), 2)))) == {"GPU-6", "GPU-7"}
+    assert set(cards_of(prefer(Policy.ALIGNED, pool, PreferenceRequest(pool.marks(without_links), (), 2)))) == {
+        "GPU-6",
+        "GPU-7",
+    }
 
 
 def test_aligned_does_not_break_a_pair_for_a_single_card() -> None:
     pool = nvlink_pairs()
     available = frozenset(slot for slot in pool.slots if card_of(slot) in ("GPU-0", "GPU-1", "GPU-5"))
-    assert set(cards_of(prefer(Policy.ALIGNED, pool, Wish(pool.marks(available), (), 1)))) == {"GPU-1"}
+    assert set(cards_of(prefer(Policy.ALIGNED, pool, PreferenceRequest(pool.marks(available), (), 1)))) == {"GPU-1"}
 
 
 def test_aligned_joins_what_kubelet_has_already_taken() -> None:
     pool = nvlink_pairs()
     must = (slot_id(CardId("GPU-3"), 1),)
-    answer = prefer(Policy.ALIGNED, pool, Wish(pool.marks(pool.slots), must, 2))
+    answer = prefer(Policy.ALIGNED, pool, PreferenceRequest(pool.marks(pool.slots), must, 2))
     assert answer[0] == must[0]
     assert card_of(answer[1]) == "GPU-6"
 
@@ -174,26 +180,28 @@ def test_aligned_on_many_cards_finds_the_linked_island_without_trying_every_set(
     """Sixteen cards in two islands of eight: 12,870 sets of eight are too many to try."""
     islands = [[CardId(f"GPU-{n}") for n in range(16) if n % 2 == side] for side in (0, 1)]
     pool = Pool(CardSlots.of(CardId(f"GPU-{n}"), n, 1, 0, islands[n % 2]) for n in range(16))
-    assert set(cards_of(prefer(Policy.ALIGNED, pool, Wish(pool.marks(pool.slots), (), 8)))) == set(islands[0])
+    assert set(cards_of(prefer(Policy.ALIGNED, pool, PreferenceRequest(pool.marks(pool.slots), (), 8)))) == set(
+        islands[0]
+    )
 
 
 def test_load_follows_real_work_and_not_the_number_of_slots() -> None:
     """Five sleeping pods on the first card, one busy pod on the second: the next goes to the first."""
     pool = pool_of(2, 10)
     used = {slot_id(CardId("GPU-0"), n) for n in range(1, 6)} | {slot_id(CardId("GPU-1"), 1)}
-    wish = Wish(pool.marks(pool.slots.keys() - used), (), 1)
+    request = PreferenceRequest(pool.marks(pool.slots.keys() - used), (), 1)
     loads = {CardId("GPU-0"): CardLoad(0, 0, 5), CardId("GPU-1"): CardLoad(1, 98, 40)}
-    assert card_of(prefer(Policy.LOAD, pool, wish, loads)[0]) == "GPU-0"
-    assert card_of(prefer(Policy.LOAD, pool, wish, None)[0]) == "GPU-1", "without an answer: as spread"
+    assert card_of(prefer(Policy.LOAD, pool, request, loads)[0]) == "GPU-0"
+    assert card_of(prefer(Policy.LOAD, pool, request, None)[0]) == "GPU-1", "without an answer: as spread"
 
 
 def test_the_schedulers_cards_win_where_they_have_room() -> None:
     pool = pool_of(4, 2)
     chosen = [CardId("GPU-3"), CardId("GPU-3")]
-    answer = prefer(Policy.SPREAD, pool, Wish(pool.marks(pool.slots), (), 2), chosen=chosen)
+    answer = prefer(Policy.SPREAD, pool, PreferenceRequest(pool.marks(pool.slots), (), 2), chosen=chosen)
     assert cards_of(answer) == {"GPU-3": 2}
     full = frozenset(slot for slot in pool.slots if card_of(slot) != "GPU-3")
-    assert cards_of(prefer(Policy.SPREAD, pool, Wish(pool.marks(full), (), 2), chosen=chosen)) == {
+    assert cards_of(prefer(Policy.SPREAD, pool, PreferenceRequest(pool.marks(full), (), 2), chosen=chosen)) == {
         "GPU-0": 1,
         "GPU-1": 1,
     }
@@ -202,7 +210,7 @@ def test_the_schedulers_cards_win_where_they_have_room() -> None:
 def test_init_containers_slots_are_kept_and_the_rest_goes_elsewhere() -> None:
     pool = pool_of(2, 3)
     must = (slot_id(CardId("GPU-1"), 3),)
-    answer = prefer(Policy.STRICT_SPREAD, pool, Wish(pool.marks(pool.slots), must, 2))
+    answer = prefer(Policy.STRICT_SPREAD, pool, PreferenceRequest(pool.marks(pool.slots), must, 2))
     assert answer == [must[0], slot_id(CardId("GPU-0"), 1)]
 
 

@@ -22,8 +22,8 @@ from baton.lock.paths import Paths
 from baton.lock.telemetry import CardInfo, NoTelemetry
 from baton.model.ids import CardId
 from baton.model.ids import CardId as LockCardId
+from tests.agent.agents import Cards, config_text, running
 from tests.agent.kubelet_server import Kubelet
-from tests.agent.test_daemon import Cards, config_text, running
 
 NUMBER = "volcano.sh/vgpu-number"
 VGPU = f"[{{name: {NUMBER}, kind: vgpu, memory-unit-mib: 1024}}]"
