@@ -1,5 +1,6 @@
-"""The documents: links and commands exist, the map is complete, defaults are true, lines are not too long."""
+"""The documents: links and commands exist, the map is complete, facts are true, lines are not too long."""
 
+import inspect
 import re
 import shlex
 import unicodedata
@@ -16,6 +17,7 @@ from typer.core import TyperGroup
 from baton.agent import config as agent_config
 from baton.cli import main as baton
 from baton.cli.vcctl.verbs import NOUNS
+from baton.engine.framework import Plugin
 from baton.lock.core import settings as lock_settings
 from bench import __main__ as bench
 from testbed import __main__ as testbed
@@ -218,7 +220,29 @@ def test_modules_that_the_architecture_names_exist() -> None:
         assert any(place.exists() for place in places), name
 
 
-# Defaults
+# Facts
+
+
+def test_documented_metrics_exist_with_these_labels() -> None:
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
+    metrics = [line.split(" ") for line in (ROOT / "tests" / "observe" / "metrics.txt").read_text().splitlines()]
+    real = {name: set(labels[0].split(",")) if labels else set() for _, name, _, *labels in metrics}
+    documented = re.findall(r"`((?:baton|volcano)_[a-z_]+)(?:\{([a-z_,]+)\})?`", page)
+    assert len(documented) > 60
+    for name, labels in documented:
+        known = real.get(name.removesuffix("_total"))
+        assert known is not None, name
+        assert not labels or set(labels.split(",")) == known, name
+
+
+def test_every_hook_of_a_plugin_is_documented() -> None:
+    section = (ROOT / "docs/contributors/engine.md").read_text().partition("\n## A plugin\n")[2].partition("\n## ")[0]
+    documented = {
+        name for row in re.findall(r"^\| (`.+?) \|", section, re.MULTILINE) for name in re.findall("`(.+?)`", row)
+    }
+    assert documented == {
+        name for name in vars(Plugin) if inspect.isfunction(vars(Plugin)[name]) and not name.startswith("_")
+    }
 
 
 def table(page: str, first: str) -> Iterator[tuple[str, str]]:
