@@ -219,9 +219,9 @@ def test_tenants_without_number_are_counted_together_in_the_end() -> None:
         core.handle(ev.Joined(client, card, tenant=f"tenant-{number}"), float(number))
         core.handle(ev.Requested(client), float(number))
         core.handle(ev.Left(client), number + 0.5)
-    assert len(core.departed) <= 1024
-    assert "tenant-3000" in core.departed
-    assert sum(ledger.received_s for ledger in core.departed.values()) == pytest.approx(1500.0)
+    assert len(core.departed.tenants) <= 1024
+    assert "tenant-3000" in core.departed.tenants
+    assert sum(ledger.received_s for ledger in core.departed.tenants.values()) == pytest.approx(1500.0)
 
 
 @pytest.mark.parametrize(("weights", "round_quanta"), [((1, 2, 3), 3.0), ((30, 70), 2.0), ((1, 1, 1, 1), 4.0)])

@@ -188,7 +188,7 @@ def card_status(card: Card) -> CardStatus:
 def tenants(core: LockCore) -> dict[str, tuple[int, Ledger]]:
     """Ledgers by tenant, those of departed clients included."""
     found: dict[str, tuple[int, Ledger]] = {}
-    for name, ledger in core.departed.items():
+    for name, ledger in core.departed.tenants.items():
         total = Ledger()
         total.add(ledger)
         found[name] = (0, total)
@@ -202,7 +202,7 @@ def tenants(core: LockCore) -> dict[str, tuple[int, Ledger]]:
 def runs(core: LockCore) -> dict[str, Ledger]:
     """Ledgers by run, the latest ones."""
     found: dict[str, Ledger] = {}
-    for run, ledger in [*core.runs.items(), *((c.run, c.ledger) for c in core.clients.values() if c.run)]:
+    for run, ledger in [*core.departed.runs.items(), *((c.run, c.ledger) for c in core.clients.values() if c.run)]:
         found.setdefault(run, Ledger()).add(ledger)
     return found
 

@@ -13,20 +13,31 @@ from typing import Any
 
 from baton.lock.core import events as ev
 from baton.lock.core import modes, quantum, recovery
+from baton.lock.core.departed import Departed
+from baton.lock.core.effects import Effects
 from baton.lock.core.events import ClientId, Event, Instruction
+from baton.lock.core.registry import Registry
 from baton.lock.core.settings import Settings
 from baton.lock.core.settling import Settling
 from baton.lock.core.state import Card, Client, Gang, Phase
+from baton.lock.core.turns import Turns
 from baton.model.ids import CardId
 
 _QUIET_SAMPLES = 3
 
 
-class LockCore(Settling):
-    """All cards of one machine and everybody who wants them."""
+class LockCore:
+    """Decides about all cards of one machine and all their clients."""
 
     def __init__(self, settings: Settings = Settings()) -> None:
-        super().__init__(settings)
+        self.settings = settings
+        self.departed = Departed()
+        self._registry = Registry(settings)
+        self._effects = Effects()
+        self._turns = Turns(settings, self._registry, self.departed, self._effects)
+        self._settling = Settling(settings, self._registry, self._turns, self._effects)
+        self.cards = self._registry.cards
+        self.clients = self._registry.clients
         self._handlers: dict[type[Event], Callable[[Any, float], None]] = {
             ev.CardAdded: self._card_added,
             ev.Joined: self._joined,
@@ -49,18 +60,24 @@ class LockCore(Settling):
 
     def handle(self, event: Event, now_s: float) -> list[Instruction]:
         """Let one thing happen; returns what must be done about it, in order."""
-        self._out = []
-        self._recorded.clear()
+        effects, settling = self._effects, self._settling
+        effects.instructions = []
+        effects.recorded.clear()
         self._handlers[type(event)](event, now_s)
-        for card in list(self._marked.values()):
+        marked = effects.marked
+        for card in list(marked.values()):
             # All modes first: a gang is granted by looking at several cards.
-            self._review(card, now_s)
-        while self._marked:
-            _, card = self._marked.popitem()
-            self._settle(card, now_s)
-        if self._recorded:
-            return [*(ev.Record(card) for card in self._recorded), *self._out]
-        return self._out
+            settling.review(card, now_s)
+        while marked:
+            _, card = marked.popitem()
+            settling.settle(card, now_s)
+        if effects.recorded:
+            return [*(ev.Record(card) for card in effects.recorded), *effects.instructions]
+        return effects.instructions
+
+    def advance(self, now_s: float) -> None:
+        """Bring every ledger up to date, for a reader."""
+        self._registry.advance(now_s)
 
     def next_deadline(self) -> float | None:
         """When to send the next `Ticked`; None while only events can change anything."""
@@ -70,34 +87,33 @@ class LockCore(Settling):
     def _known(self, client_id: ClientId, what: str, now_s: float) -> Client | None:
         client = self.clients.get(client_id)
         if client is None:
-            self._out.append(ev.Say("debug", "unknown client", client_id, None, what))
+            self._effects.instructions.append(ev.Say("debug", "unknown client", client_id, None, what))
             return None
-        self._mark(client.card, now_s)
+        self._effects.mark(client.card, now_s)
         return client
 
     def _card_added(self, event: ev.CardAdded, now_s: float) -> None:
-        card = self.card(event.card, now_s)
+        card = self._registry.card(event.card, now_s)
         if event.capacity_bytes:
             card.capacity_bytes = event.capacity_bytes
         if event.link_bytes_per_s:
             card.link_bytes_per_s = event.link_bytes_per_s
-        self._mark(card, now_s)
+        self._effects.mark(card, now_s)
 
     def _joined(self, event: ev.Joined, now_s: float) -> None:
         if event.client in self.clients:
-            self._out.append(ev.Say("warning", "client id in use", event.client, event.card))
-            self._remove(self.clients[event.client], now_s)
-            self._out.append(ev.Close(event.client, "registered twice"))
+            self._effects.instructions.append(ev.Say("warning", "client id in use", event.client, event.card))
+            self._turns.remove(self.clients[event.client], now_s)
+            self._effects.instructions.append(ev.Close(event.client, "registered twice"))
             return
-        card = self.card(event.card, now_s)
-        self._mark(card, now_s)
+        card = self._registry.card(event.card, now_s)
+        self._effects.mark(card, now_s)
         client = Client(
             event.client, card, event.pid, event.uid, event.pod, event.namespace, event.tenant, event.extended,
             event.terms, now_s, pod_uid=event.pod_uid, vtime=card.vtime, due=card.vtime,
         )  # fmt: skip
         client.set_terms(event.terms)
-        self.clients[client.id] = client
-        card.clients[client.id] = client
+        self._registry.add(client)
 
     def _described(self, event: ev.Described, now_s: float) -> None:
         client = self._known(event.client, "described", now_s)
@@ -108,15 +124,15 @@ class LockCore(Settling):
         self._apply_terms(client, event.terms)
         if event.gang and event.gang_size > 1 and client.gang is None:
             key = (client.pid, event.gang)
-            gang = self.gangs.get(key)
+            gang = self._registry.gangs.get(key)
             if gang is None:
-                gang = self.gangs[key] = Gang(key, event.gang_size, now_s)
+                gang = self._registry.gangs[key] = Gang(key, event.gang_size, now_s)
             gang.members[client.id] = client
             client.gang = gang
             if gang.requested and client.phase is Phase.IDLE:
-                self._enqueue(client, now_s)
+                self._turns.enqueue(client, now_s)
             elif client.phase is Phase.WAITING and not gang.requested:
-                self._request_gang(gang, now_s)
+                self._turns.request_gang(gang, now_s)
 
     def _apply_terms(self, client: Client, terms: ev.Terms) -> None:
         card = client.card
@@ -126,7 +142,9 @@ class LockCore(Settling):
         client.entitle_mark = card.entitled
         card.share_out()
         if client.extended:
-            self._out.append(ev.Limit(client.id, terms.memory_bytes, terms.cores_percent, terms.oversubscribe))
+            self._effects.instructions.append(
+                ev.Limit(client.id, terms.memory_bytes, terms.cores_percent, terms.oversubscribe)
+            )
 
     def _requested(self, event: ev.Requested, now_s: float) -> None:
         client = self._known(event.client, "requested", now_s)
@@ -136,15 +154,15 @@ class LockCore(Settling):
             return
         recovery.give_up(client.card, client)
         if client.phase is not Phase.IDLE:
-            self._say("debug", "request repeated", client, detail=client.phase.value)
+            self._effects.say("debug", "request repeated", client, detail=client.phase.value)
             return
         if client.gang is None:
-            self._enqueue(client, now_s)
+            self._turns.enqueue(client, now_s)
             return
         if any(member.phase is Phase.HOLDING for member in client.gang.members.values()):
-            self._enqueue(client, now_s)
+            self._turns.enqueue(client, now_s)
         else:
-            self._request_gang(client.gang, now_s)
+            self._turns.request_gang(client.gang, now_s)
 
     def _released(self, event: ev.Released, now_s: float) -> None:
         client = self._known(event.client, "released", now_s)
@@ -154,22 +172,22 @@ class LockCore(Settling):
         gang = client.gang
         if client.phase is Phase.WAITING:
             if gang is not None:
-                self._withdraw_gang(gang, now_s)
+                self._turns.withdraw_gang(gang, now_s)
             else:
-                self._dequeue(client, now_s)
+                self._turns.dequeue(client, now_s)
         elif client.owns():
             early = client.phase is Phase.HOLDING
             client.ledger.early_releases += early
-            self._end_turn(client, now_s)
+            self._turns.end(client, now_s)
             if gang is not None and gang.requested:
-                self._enqueue(client, now_s)
+                self._turns.enqueue(client, now_s)
         else:
-            self._say("debug", "release without a turn", client)
+            self._effects.say("debug", "release without a turn", client)
 
     def _left(self, event: ev.Left, now_s: float) -> None:
         client = self._known(event.client, "left", now_s)
         if client is not None:
-            self._remove(client, now_s)
+            self._turns.remove(client, now_s)
 
     def _reported(self, event: ev.Reported, now_s: float) -> None:
         client = self._known(event.client, "reported", now_s)
@@ -187,7 +205,7 @@ class LockCore(Settling):
         if client is None:
             return
         card = client.card
-        ledger = self.recalled.pop(event.previous, None)
+        ledger = self.departed.recalled.pop(event.previous, None)
         if ledger is not None:
             client.ledger.add(ledger)
         lost = self.clients.get(event.previous)
@@ -195,8 +213,8 @@ class LockCore(Settling):
         if inherits and lost is not None:
             # The client noticed the loss before we did; its old connection is dead.
             had_turn = lost.owns()
-            self._remove(lost, now_s)
-            self._out.append(ev.Close(lost.id, "resumed on another connection"))
+            self._turns.remove(lost, now_s)
+            self._effects.instructions.append(ev.Close(lost.id, "resumed on another connection"))
         else:
             had_turn = recovery.claim(card, client, event.previous)
         if not card.on:
@@ -204,34 +222,34 @@ class LockCore(Settling):
         if event.holding and not client.owns():
             rightful = had_turn or recovery.room(card)
             if client.phase is Phase.WAITING:
-                self._dequeue(client, now_s)
+                self._turns.dequeue(client, now_s)
             card.activate(client)
-            self._begin_turn(client, now_s, now_s - max(0.0, event.held_s))
+            self._turns.begin(client, now_s, now_s - max(0.0, event.held_s))
             if client.turn is not None:
                 client.turn.paging = False
             recovery.adopted(card)
             if not rightful:
-                self._say("warning", "turn claimed that is not known", client)
-                self._drop(client, now_s)
+                self._effects.say("warning", "turn claimed that is not known", client)
+                self._turns.drop(client, now_s)
         elif event.waiting and client.phase is Phase.IDLE:
             self._requested(ev.Requested(client.id), now_s)
 
     def _recalled(self, event: ev.Recalled, now_s: float) -> None:
-        card = self.card(event.card, now_s)
-        self._mark(card, now_s)
+        card = self._registry.card(event.card, now_s)
+        self._effects.mark(card, now_s)
         recovery.expect(card, event, now_s)
-        self._recorded[card.id] = None
+        self._effects.recorded[card.id] = None
 
     def _vanished(self, event: ev.Vanished, now_s: float) -> None:
-        card = self.card(event.card, now_s)
-        self._mark(card, now_s)
+        card = self._registry.card(event.card, now_s)
+        self._effects.mark(card, now_s)
         if card.ghosts.pop(event.client, None) is not None:
-            self._say("info", "recalled holder ended", card=card)
-            self._recorded[card.id] = None
+            self._effects.say("info", "recalled holder ended", card=card)
+            self._effects.recorded[card.id] = None
 
     def _sampled(self, event: ev.Sampled, now_s: float) -> None:
-        card = self.card(event.card, now_s)
-        self._mark(card, now_s)
+        card = self._registry.card(event.card, now_s)
+        self._effects.mark(card, now_s)
         if event.capacity_bytes is not None:
             card.capacity_bytes = event.capacity_bytes
         if event.memory_by_pid is not None:
@@ -269,17 +287,17 @@ class LockCore(Settling):
     def _ticked(self, _event: ev.Ticked, now_s: float) -> None:
         for card in self.cards.values():
             if card.deadline_s is not None and card.deadline_s <= now_s:
-                self._mark(card, now_s)
+                self._effects.mark(card, now_s)
 
     def _selected(self, card: CardId | None, now_s: float) -> list[Card]:
-        chosen = list(self.cards.values()) if card is None else [self.card(card, now_s)]
+        chosen = list(self.cards.values()) if card is None else [self._registry.card(card, now_s)]
         for one in chosen:
-            self._mark(one, now_s)
+            self._effects.mark(one, now_s)
         return chosen
 
     def _quantum_set(self, event: ev.QuantumSet, now_s: float) -> None:
         if event.card is None:
-            self._quantum_s = event.quantum_s
+            self._registry.quantum_s = event.quantum_s
         for card in self._selected(event.card, now_s):
             card.fixed_quantum_s = event.quantum_s
             for client in card.holders.values():
@@ -288,14 +306,14 @@ class LockCore(Settling):
 
     def _mode_set(self, event: ev.ModeSet, now_s: float) -> None:
         if event.card is None:
-            self._mode = event.mode
+            self._registry.mode = event.mode
         for card in self._selected(event.card, now_s):
             card.mode = event.mode
             card.thrash_until_s, card.thrash_spells = 0.0, 0
 
     def _scheduling_set(self, event: ev.SchedulingSet, now_s: float) -> None:
         if event.card is None:
-            self._on = event.on
+            self._registry.on = event.on
         for card in self._selected(event.card, now_s):
             if card.on == event.on:
                 continue
@@ -303,16 +321,16 @@ class LockCore(Settling):
             if not event.on:
                 card.ghosts.clear()
                 for client in list(card.holders.values()):
-                    self._end_turn(client, now_s)
+                    self._turns.end(client, now_s)
                 for client in list(card.waiters.values()):
-                    self._dequeue(client, now_s)
+                    self._turns.dequeue(client, now_s)
                 for client in card.clients.values():
                     if client.gang is not None:
-                        self._reconsider(client.gang, now_s)
-            self._out.extend(ev.Switch(client.id, event.on) for client in card.clients.values())
+                        self._turns.reconsider(client.gang, now_s)
+            self._effects.instructions.extend(ev.Switch(client.id, event.on) for client in card.clients.values())
             for client in card.clients.values() if event.on else ():
                 if client.gang is not None and client.gang.requested:
-                    self._enqueue(client, now_s)
+                    self._turns.enqueue(client, now_s)
 
     def _terms_set(self, event: ev.TermsSet, now_s: float) -> None:
         client = self._known(event.client, "terms", now_s)
@@ -328,9 +346,9 @@ class LockCore(Settling):
         if event.parked:
             if client.phase is Phase.WAITING:
                 card.deactivate(client)
-            self._notice(client, "parked", "parked: it keeps its process and gets no turn until it is unparked")
+            self._effects.notice(client, "parked", "parked: it keeps its process and gets no turn until it is unparked")
         else:
             if client.phase is Phase.WAITING:
                 client.eligible_s = now_s
                 card.activate(client)
-            self._notice(client, "unparked", "unparked: it takes part again")
+            self._effects.notice(client, "unparked", "unparked: it takes part again")

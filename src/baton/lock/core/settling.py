@@ -2,6 +2,9 @@
 
 from baton.lock.core import events as ev
 from baton.lock.core import gangs, modes, order, quantum, quotas, recovery
+from baton.lock.core.effects import Effects
+from baton.lock.core.registry import Registry
+from baton.lock.core.settings import Settings
 from baton.lock.core.state import Card, Client, Gang, Phase
 from baton.lock.core.turns import Turns
 
@@ -9,12 +12,18 @@ _WORTH_TELLING = 1.5
 """Clients are told of a new idle time when it differs by this factor: the estimate moves a little all the time."""
 
 
-class Settling(Turns):
+class Settling:
     """Decides, card by card, from what is known."""
 
-    def _review(self, card: Card, now_s: float) -> None:
+    def __init__(self, settings: Settings, registry: Registry, turns: Turns, effects: Effects) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._turns = turns
+        self._effects = effects
+
+    def review(self, card: Card, now_s: float) -> None:
         """Bring up to date what decisions rest on: quantum, window, recalled holders, mode."""
-        settings = self.settings
+        settings = self._settings
         quantum.refresh(card, settings)
         quotas.roll(card, now_s, settings)
         if not card.on:
@@ -22,44 +31,45 @@ class Settling(Turns):
         for client in card.limited.values():
             card.bill(client)
         if recovery.expire(card, now_s):
-            self._recorded[card.id] = None
-            self._say("warning", "recalled holder did not come back", card=card)
+            self._effects.recorded[card.id] = None
+            self._effects.say("warning", "recalled holder did not come back", card=card)
         if modes.thrashes(card, settings):
             for_s = modes.penalise(card, now_s, settings)
             quantum.refresh(card, settings)
-            self._say("warning", "thrashing", card=card, detail=f"exclusive for {for_s:.1f} s")
+            self._effects.say("warning", "thrashing", card=card, detail=f"exclusive for {for_s:.1f} s")
         exclusive = modes.wants_exclusive(card, now_s, settings)
         if exclusive != card.exclusive:
             card.exclusive = exclusive
             card.mode_changes += 1
-            self._recorded[card.id] = None
-            self._say("info", "mode", card=card, detail="exclusive" if exclusive else "concurrent")
+            self._effects.recorded[card.id] = None
+            self._effects.say("info", "mode", card=card, detail="exclusive" if exclusive else "concurrent")
 
-    def _settle(self, card: Card, now_s: float) -> None:
-        settings = self.settings
+    def settle(self, card: Card, now_s: float) -> None:
+        """Decide who releases, who is granted, and when to settle the card again."""
+        settings = self._settings
         if not card.on:
             card.deadline_s = None
             return
-        looks = [now_s + settings.max_quantum_s] if card.waiters else []
-        self._watch_droppers(card, now_s, looks)
-        self._settle_gangs(card, now_s, looks)
+        deadlines = [now_s + settings.max_quantum_s] if card.waiters else []
+        self._watch_droppers(card, now_s, deadlines)
+        self._settle_gangs(card, now_s, deadlines)
         for client in list(card.holders.values()):
             used_up_s = quotas.exhausted_at_s(card, client, now_s)
             if client.parked or (used_up_s is not None and used_up_s <= now_s):
-                self._drop(client, now_s)
+                self._turns.drop(client, now_s)
             elif used_up_s is not None and client.phase is Phase.HOLDING:
-                looks.append(used_up_s + 1e-6)
+                deadlines.append(used_up_s + 1e-6)
         if card.exclusive:
-            self._settle_exclusive(card, now_s, looks)
+            self._settle_exclusive(card, now_s, deadlines)
         else:
-            self._settle_concurrent(card, now_s, looks)
+            self._settle_concurrent(card, now_s, deadlines)
         if card.thrash_until_s > now_s:
-            looks.append(card.thrash_until_s)
-        looks.extend(ghost.until_s for ghost in card.ghosts.values())
+            deadlines.append(card.thrash_until_s)
+        deadlines.extend(ghost.until_s for ghost in card.ghosts.values())
         window_end_s = quotas.window_end_s(card)
         if window_end_s is not None:
-            looks.append(window_end_s)
-        card.deadline_s = min(looks) if looks else None
+            deadlines.append(window_end_s)
+        card.deadline_s = min(deadlines) if deadlines else None
         self._hint(card)
 
     def _hint(self, card: Card) -> None:
@@ -67,31 +77,31 @@ class Settling(Turns):
         if not told_s / _WORTH_TELLING <= card.idle_s <= told_s * _WORTH_TELLING:
             card.told_idle_s = card.idle_s
             if told_s and card.clients:
-                self._out.append(ev.Hint(card.id, card.idle_s))
+                self._effects.instructions.append(ev.Hint(card.id, card.idle_s))
 
-    def _settle_gangs(self, card: Card, now_s: float, looks: list[float]) -> None:
-        if not self.gangs:
+    def _settle_gangs(self, card: Card, now_s: float, deadlines: list[float]) -> None:
+        if not self._registry.gangs:
             return
         self._rejoin_gang(card, now_s)
         seen: dict[tuple[int, str], Gang] = {c.gang.key: c.gang for c in card.waiters.values() if c.gang is not None}
         for gang in sorted(seen.values(), key=lambda gang: gang.ticket):
-            if not gang.due and gangs.comes_due(gang, now_s, self.settings):
-                self._set_due(gang, True, now_s)
+            if not gang.due and gangs.comes_due(gang, now_s, self._settings):
+                self._turns.set_due(gang, True, now_s)
             if gang.due and gangs.grantable(gang):
                 gang.requested = False
-                self._set_due(gang, False, now_s)
+                self._turns.set_due(gang, False, now_s)
                 for member in list(gang.members.values()):
-                    self._mark(member.card, now_s)
+                    self._effects.mark(member.card, now_s)
                     if member.phase is Phase.WAITING:
-                        self._grant(member, now_s)
+                        self._turns.grant(member, now_s)
             elif not gang.due:
-                if len(gang.members) < gang.size and now_s < gang.formed_s + self.settings.gang_grace_s:
-                    looks.append(gang.formed_s + self.settings.gang_grace_s)
+                if len(gang.members) < gang.size and now_s < gang.formed_s + self._settings.gang_grace_s:
+                    deadlines.append(gang.formed_s + self._settings.gang_grace_s)
                 for member in gang.members.values():
                     if member.phase is Phase.WAITING:
-                        late_s = member.eligible_s + order.patience_s(member.card, member, self.settings)
+                        late_s = member.eligible_s + order.patience_s(member.card, member, self._settings)
                         if late_s >= now_s:
-                            looks.append(late_s + 1e-6)
+                            deadlines.append(late_s + 1e-6)
 
     def _rejoin_gang(self, card: Card, now_s: float) -> None:
         """A member whose gang goes on elsewhere wants the card back that it had lent: at once, or all start again."""
@@ -101,18 +111,18 @@ class Settling(Turns):
                 continue
             if not any(member.phase is Phase.HOLDING for member in gang.members.values()):
                 # What it wanted to join has ended meanwhile.
-                self._request_gang(gang, now_s)
+                self._turns.request_gang(gang, now_s)
                 continue
             if not (card.exclusive and card.holders) and not card.ghosts and gangs.reservation(card) is None:
                 if order.eligible(card, client):
-                    self._grant(client, now_s)
+                    self._turns.grant(client, now_s)
                 continue
-            self._request_gang(gang, now_s)
+            self._turns.request_gang(gang, now_s)
             for member in gang.members.values():
-                self._drop(member, now_s)
+                self._turns.drop(member, now_s)
 
-    def _settle_exclusive(self, card: Card, now_s: float, looks: list[float]) -> None:
-        settings = self.settings
+    def _settle_exclusive(self, card: Card, now_s: float, deadlines: list[float]) -> None:
+        settings = self._settings
         if card.holders:
             self._keep_one(card, now_s)
             holder = next((c for c in card.holders.values() if c.phase is Phase.HOLDING), None)
@@ -121,7 +131,7 @@ class Settling(Turns):
             soonest_s = holder.turn.granted_s + quantum.shortest_turn_s(card, holder, settings)
             if now_s < soonest_s:
                 if order.anyone(card):
-                    looks.append(soonest_s)
+                    deadlines.append(soonest_s)
                 return
             reserved = gangs.reservation(card)
             waiter = reserved or order.best_waiter(card, now_s, settings)
@@ -133,25 +143,25 @@ class Settling(Turns):
                 turn_s = quantum.shortest_turn_s(card, holder, settings)
             end_s = holder.turn.granted_s + turn_s
             if now_s < end_s:
-                looks.append(end_s)
+                deadlines.append(end_s)
             elif waiter is None:
-                looks.append(now_s + card.quantum_s / 4)
+                deadlines.append(now_s + card.quantum_s / 4)
             elif reserved is not None or order.outranks(card, waiter, holder, now_s, settings):
-                self._drop(holder, now_s)
-                self._watch_droppers(card, now_s, looks)
+                self._turns.drop(holder, now_s)
+                self._watch_droppers(card, now_s, deadlines)
             else:
-                looks.append(order.outranked_at(card, waiter, holder, now_s, settings))
+                deadlines.append(order.outranked_at(card, waiter, holder, now_s, settings))
             return
         if card.ghosts or gangs.reservation(card) is not None:
             return
         chosen = order.best_waiter(card, now_s, settings)
         if chosen is not None:
-            self._grant(chosen, now_s)
+            self._turns.grant(chosen, now_s)
             if order.anyone(card):
-                looks.append(now_s + quantum.shortest_turn_s(card, chosen, settings))
+                deadlines.append(now_s + quantum.shortest_turn_s(card, chosen, settings))
             used_up_s = quotas.exhausted_at_s(card, chosen, now_s)
             if used_up_s is not None:
-                looks.append(used_up_s + 1e-6)
+                deadlines.append(used_up_s + 1e-6)
 
     def _gang_rival(self, card: Card) -> Client | None:
         return next((c for c in card.waiters.values() if c.gang is not None and order.eligible(card, c)), None)
@@ -165,29 +175,29 @@ class Settling(Turns):
             keep = min(holding, key=lambda c: (-int(c.terms.priority), card.vtime_of(c), c.id))
             for client in holding:
                 if client is not keep:
-                    self._drop(client, now_s)
+                    self._turns.drop(client, now_s)
 
-    def _settle_concurrent(self, card: Card, now_s: float, looks: list[float]) -> None:
+    def _settle_concurrent(self, card: Card, now_s: float, deadlines: list[float]) -> None:
         """Everybody runs; a client far ahead of its weight pauses until the others have caught up."""
-        pace_s, least = order.pace(card, self.settings)
+        pace_s, least = order.pace(card, self._settings)
         if pace_s:
-            looks.append(now_s + pace_s / 4)
+            deadlines.append(now_s + pace_s / 4)
         for client in list(card.holders.values()):
             if pace_s and card.vtime_of(client) - least > pace_s / client.weight:
-                self._drop(client, now_s)
+                self._turns.drop(client, now_s)
         granted = False
         for client in list(card.waiters.values()):
             if client.gang is not None or not order.eligible(card, client):
                 continue
             if pace_s and client.vtime > least + 1e-9 and card.holders:
                 continue
-            self._grant(client, now_s)
+            self._turns.grant(client, now_s)
             granted = True
         if granted:
-            self._mark(card, now_s)
+            self._effects.mark(card, now_s)
 
-    def _watch_droppers(self, card: Card, now_s: float, looks: list[float]) -> None:
-        settings = self.settings
+    def _watch_droppers(self, card: Card, now_s: float, deadlines: list[float]) -> None:
+        settings = self._settings
         for client in list(card.holders.values()):
             turn = client.turn
             if client.phase is not Phase.DROPPING or turn is None or turn.dropped_s is None:
@@ -195,19 +205,19 @@ class Settling(Turns):
             report_s = turn.dropped_s + settings.drop_grace_s
             if not turn.reported:
                 if now_s < report_s:
-                    looks.append(report_s)
+                    deadlines.append(report_s)
                     continue
                 turn.reported = True
                 client.ledger.ignored_drops += 1
-                self._say("warning", "DROP_LOCK ignored", client, detail=f"for {now_s - turn.dropped_s:.1f} s")
+                self._effects.say("warning", "DROP_LOCK ignored", client, detail=f"for {now_s - turn.dropped_s:.1f} s")
             if settings.measure is ev.Measure.REPORT:
                 continue
             if now_s < report_s + settings.revoke_s:
-                looks.append(report_s + settings.revoke_s)
+                deadlines.append(report_s + settings.revoke_s)
                 continue
             reason = f"did not let go of the GPU within {now_s - turn.dropped_s:.1f} s"
-            self._notice(client, "revoked", reason)
-            self._remove(client, now_s)
+            self._effects.notice(client, "revoked", reason)
+            self._turns.remove(client, now_s)
             if settings.measure is ev.Measure.KILL and client.pid:
-                self._out.append(ev.Kill(client.id, client.pid, reason))
-            self._out.append(ev.Close(client.id, reason))
+                self._effects.instructions.append(ev.Kill(client.id, client.pid, reason))
+            self._effects.instructions.append(ev.Close(client.id, reason))

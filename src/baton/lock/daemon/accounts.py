@@ -41,10 +41,10 @@ class Accounts:
         self._close_s = now_s + _CLAIM_WITHIN_S
         self.by_hand = Overrides.restore(snapshot)
         for account in snapshot.accounts:
-            self._core.recalled[ClientId(account.client)] = _ledger(account)
+            self._core.departed.recalled[ClientId(account.client)] = _ledger(account)
             self._unclaimed[ClientId(account.client)] = account
         for tenant in snapshot.tenants:
-            self._core.departed[tenant.tenant] = _ledger(tenant)
+            self._core.departed.tenants[tenant.tenant] = _ledger(tenant)
         self.parked = {ClientId(client) for client in snapshot.parked}
         return list(snapshot.cards)
 
@@ -61,9 +61,9 @@ class Accounts:
         tenants = [
             TenantRecord(name, ledger.received_s, ledger.entitled_s, ledger.waited_s, ledger.grants, ledger.drops,
                          ledger.paged_bytes)
-            for name, ledger in core.departed.items()
+            for name, ledger in core.departed.tenants.items()
         ]  # fmt: skip
-        accounts += [self._unclaimed[client] for client in core.recalled]
+        accounts += [self._unclaimed[client] for client in core.departed.recalled]
         parked = [int(client.id) for client in core.clients.values() if client.parked]
         by_hand = self.by_hand
         self._file.write(
@@ -76,9 +76,9 @@ class Accounts:
             return ()
         self._close_s = None
         core = self._core
-        for client, ledger in core.recalled.items():
-            core.depart(self._unclaimed[client].tenant, ledger)
-        core.recalled.clear()
+        for client, ledger in core.departed.recalled.items():
+            core.departed.add_to_tenant(self._unclaimed[client].tenant, ledger)
+        core.departed.recalled.clear()
         self._unclaimed.clear()
         return self.by_hand.forget_pods({client.pod_uid for client in core.clients.values()})
 
