@@ -13,7 +13,7 @@ from pathlib import Path
 
 from baton.gpu import profiles, simulated
 from baton.local.daemon import OwnDaemon
-from baton.local.launch import Launch, Wishes
+from baton.local.launch import Launch, Requests
 from baton.lock.control import ControlClient
 from baton.lock.paths import Paths
 
@@ -23,12 +23,12 @@ _MEASURED_S = float(os.environ.get("BATON_BENCH_SECONDS", "60"))
 """Turns take one to two seconds here; shares are enforced over many turns."""
 _GIB = 1 << 30
 
-CASES: tuple[tuple[str, tuple[Wishes, ...], tuple[float, ...]], ...] = (
-    ("weights 1:2:3", tuple(Wishes(weight=weight, tenant=f"w{weight}") for weight in (1, 2, 3)), (16.7, 33.3, 50.0)),
-    ("weights 30:70", tuple(Wishes(weight=weight, tenant=f"w{weight}") for weight in (30, 70)), (30.0, 70.0)),
-    ("limit 25 %", (Wishes(cores_percent=25, tenant="c25"),), (25.0,)),
-    ("limit 50 %", (Wishes(cores_percent=50, tenant="c50"),), (50.0,)),
-    ("limits 30 % and 60 %", tuple(Wishes(cores_percent=c, tenant=f"c{c}") for c in (30, 60)), (30.0, 60.0)),
+CASES: tuple[tuple[str, tuple[Requests, ...], tuple[float, ...]], ...] = (
+    ("weights 1:2:3", tuple(Requests(weight=weight, tenant=f"w{weight}") for weight in (1, 2, 3)), (16.7, 33.3, 50.0)),
+    ("weights 30:70", tuple(Requests(weight=weight, tenant=f"w{weight}") for weight in (30, 70)), (30.0, 70.0)),
+    ("limit 25 %", (Requests(cores_percent=25, tenant="c25"),), (25.0,)),
+    ("limit 50 %", (Requests(cores_percent=50, tenant="c50"),), (50.0,)),
+    ("limits 30 % and 60 %", tuple(Requests(cores_percent=c, tenant=f"c{c}") for c in (30, 60)), (30.0, 60.0)),
 )
 
 
@@ -36,7 +36,7 @@ def _received(control: ControlClient) -> dict[str, float]:
     return {tenant.tenant: tenant.account.received_s for tenant in control.status().tenants}
 
 
-def _measure(wishes: tuple[Wishes, ...]) -> list[float]:
+def _measure(requests: tuple[Requests, ...]) -> list[float]:
     """Percentage of the elapsed time that each program received."""
     with tempfile.TemporaryDirectory(prefix="baton-") as name:
         folder = Path(name)
@@ -50,8 +50,8 @@ def _measure(wishes: tuple[Wishes, ...]) -> list[float]:
             "--gpu-seconds", "6", "--cpu-seconds", "0", "--kernels", "20", "--time-scale", str(_SCALE),
         ]  # fmt: skip
         programs = []
-        for wish in wishes:
-            launch = Launch(words, wish, daemon.sockets, machine)
+        for request in requests:
+            launch = Launch(words, request, daemon.sockets, machine)
             programs.append(
                 subprocess.Popen(
                     words,
@@ -68,13 +68,13 @@ def _measure(wishes: tuple[Wishes, ...]) -> list[float]:
             program.wait()
         daemon.stop()
         simulated.stop(folder / "machine", force=True)
-    return [100 * (after[wish.tenant] - before.get(wish.tenant, 0.0)) / elapsed_s for wish in wishes]
+    return [100 * (after[request.tenant] - before.get(request.tenant, 0.0)) / elapsed_s for request in requests]
 
 
 def run() -> None:
     worst = 0.0
-    for title, wishes, asked in CASES:
-        received = _measure(wishes)
+    for title, requests, asked in CASES:
+        received = _measure(requests)
         errors = [got - ask for got, ask in zip(received, asked, strict=True)]
         worst = max(worst, *(abs(error) for error in errors))
         cells = "  ".join(f"{got:5.1f} of {ask:4.1f}" for got, ask in zip(received, asked, strict=True))

@@ -60,7 +60,7 @@ def makespans(
     spans = {}
     for card, case in enumerate(cases):
         mine = [job for job in done if job.job.card == card]
-        spans[case.name] = (max(job.told_at for job in mine) - min(job.working_at for job in mine)) * scale
+        spans[case.name] = (max(job.reported_at for job in mine) - min(job.working_at for job in mine)) * scale
     return spans
 
 

@@ -126,7 +126,7 @@ def test_one_profile_for_each_card(tmp_path: Path) -> None:
         (["start", "--gpus", "3", "--profile", "t4", "--profile", "l4"], "--gpus is 3, but there are 2 profiles"),
         (["start", "--gpus", "33"], "a simulated machine has 1 to 32 cards, not 33"),
         (["inject", "xid"], "the fault xid needs its number, as in `baton simgpu inject xid 31`"),
-        (["inject", "ecc", "31"], "31 is one word too many: only the fault xid takes a number"),
+        (["inject", "ecc", "31"], "unexpected argument 31: only the fault xid takes a number"),
         (["inject", "ecc", "--pid", "1"], "--pid goes with xid and hang, not with ecc"),
         (["inject", "slow-link", "--factor", "2"], "--factor is 2; expected a number above 0 and at most 1"),
     ],
@@ -171,7 +171,7 @@ def test_calls_that_are_not_simulated_are_listed_with_their_number(two_t4: Path)
     assert "not simulated" not in succeeds(two_t4, "status")
     Machine(two_t4).run("open_card(); [cuda.cuTexRefCreate() for _ in range(3)]; cuda.cuCtxGetExecAffinity(0)")
     *_, title, header, first, second = succeeds(two_t4, "status").splitlines()
-    assert title == "asked for and not simulated:"
+    assert title == "used but not simulated:"
     assert [row.split() for row in (header, first, second)] == [
         ["CALL", "TIMES"],
         ["cuTexRefCreate", "3"],
@@ -180,7 +180,7 @@ def test_calls_that_are_not_simulated_are_listed_with_their_number(two_t4: Path)
 
 
 def test_inject_asks_which_card_only_when_there_are_several(two_t4: Path) -> None:
-    assert fails(two_t4, "inject", "ecc") == "baton: the machine has 2 cards; say which one with --gpu 0 to --gpu 1\n"
+    assert fails(two_t4, "inject", "ecc") == "baton: the machine has 2 cards; choose one with --gpu 0 to --gpu 1\n"
     assert fails(two_t4, "inject", "ecc", "--gpu", "2") == "baton: --gpu is 2; the machine has cards 0 to 1\n"
     alone = machines.make(two_t4 / "alone", "t4")
     succeeds(alone.directory, "inject", "ecc")

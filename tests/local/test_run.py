@@ -118,7 +118,7 @@ def test_several_gpus_are_visible_when_asked_for(machine: Machine) -> None:
     [
         (("--gpus", "3", "--", "true"), 2, "--gpus is 3, but this machine has 2; `baton lock status` lists them"),
         (("--memory", "lots", "--", "true"), 2, "--memory is 'lots', expected a size such as 8Gi or 512Mi"),
-        (("--gang", "--", "true"), 2, "--gang is for several GPUs, but --gpus is 0; ask for at least 2"),
+        (("--gang", "--", "true"), 2, "--gang needs several GPUs, but --gpus is 0; ask for at least 2"),
         (("--priority", "urgent", "--", "true"), 2, "'low', 'normal', 'high'"),
         (("--", "no-such-program"), 127, "cannot run 'no-such-program': No such file or directory"),
         (("--", "/"), 126, "cannot run '/': Permission denied"),

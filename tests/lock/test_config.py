@@ -47,7 +47,7 @@ def test_all_mistakes_are_told_together(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("settings: {quantums: 3}", "quantums"),
-        ("settings: [", "not YAML"),
+        ("settings: [", "not valid YAML"),
         ("- 1", "Expected `object`"),
         ("rules: [{uid: root}]", "rules[0].uid"),
     ],

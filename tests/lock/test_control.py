@@ -143,7 +143,7 @@ def test_rules_give_terms_to_those_here_and_those_to_come(nursery: Nursery) -> N
         (["set", "--quantum", "soon"], "--quantum is 'soon', expected auto or a number"),
         (["set", "--quantum", "0"], "quantum is 0.0, expected auto or seconds above 0"),
         (["set", "--mode", "fast"], "--mode is 'fast', expected one of auto, serial, concurrent"),
-        (["set", "--gpu", "GPU-9", "--on"], "'GPU-9' names 0 GPUs"),
+        (["set", "--gpu", "GPU-9", "--on"], "'GPU-9' matches 0 GPUs"),
         (["set", "--client", "pid:1", "--weight", "0"], "weight is 0.0, expected a number above 0"),
         (["park", "nobody"], "no client matches 'nobody'"),
         (["park", "colour:red"], "begins with 'colour'"),
@@ -253,7 +253,7 @@ def test_a_daemon_of_another_version_is_one_sentence(tmp_path: Path, line: bytes
 
         answered = pool.submit(answer)
         with pytest.raises(
-            BatonError, match=r"^the lock daemon is of another version than this command: .*; restart it$"
+            BatonError, match=r"^the lock daemon and this command have different versions: .*; restart the daemon$"
         ):
             ControlClient(path).status()
         answered.result()

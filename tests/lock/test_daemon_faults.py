@@ -262,7 +262,7 @@ def test_without_descriptors_a_memory_limit_holds_for_the_process_alone(tmp_path
             assert second.introduce(run="r", memory=2**30)["memory"] == str(2**30)
             for peer in crowd:
                 peer.socket.close()
-        assert "memory limit not shared with its group" in nursery.log.read_text()
+        assert "memory limit is not shared within the group" in nursery.log.read_text()
 
 
 @pytest.fixture
@@ -315,7 +315,7 @@ def test_without_a_journal_from_the_start_everybody_is_served(small_disk: Path) 
         # Room for the sockets, not for what should survive.
         os.truncate(small_disk / "ballast", (small_disk / "ballast").stat().st_size - 16384)
         nursery.start(SLOW)
-        assert "journal not written" in nursery.log.read_text()
+        assert "the journal cannot be written" in nursery.log.read_text()
         with Peer(nursery.sockets) as first, Peer(nursery.sockets) as second:
             for peer in (first, second):
                 peer.ask()

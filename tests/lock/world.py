@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from baton.lock.core import events as ev
-from baton.lock.core import gangs, order
+from baton.lock.core import gangs, precedence
 from baton.lock.core.events import ClientId, Event, Mode, Priority, Terms
 from baton.lock.core.machine import LockCore
 from baton.lock.core.settings import Settings
@@ -156,7 +156,7 @@ class World:
             if strangers:
                 self.fail(f"{card.id} remembers {strangers}")
             if card.on and card.exclusive and not card.holders and not card.ghosts and gangs.reservation(card) is None:
-                idle = [c for c in card.waiters.values() if c.gang is None and order.eligible(card, c)]
+                idle = [c for c in card.waiters.values() if c.gang is None and precedence.eligible(card, c)]
                 if idle:
                     self.fail(f"{card.id} idles while {[c.id for c in idle]} wait")
 

@@ -35,9 +35,9 @@ _SIMULATED = "Without a GPU"
 _ABOUT = "About this installation"
 
 COMMANDS: dict[str, Entry] = {
-    "run": Entry("machine.run", "Run a program that shares GPUs with the others on this machine.", _SHARE),
-    "top": Entry("machine.top", "Watch who runs on which GPU, who waits, and what everybody got.", _SHARE),
-    "lock": Entry("machine.lock", "Show and steer who runs on the GPUs of this machine.", _SHARE),
+    "run": Entry("machine.run", "Run a program that shares GPUs with other programs on this machine.", _SHARE),
+    "top": Entry("machine.top", "Watch which programs run on each GPU, which wait, and what each received.", _SHARE),
+    "lock": Entry("machine.lock", "Show and control which programs run on the GPUs of this machine.", _SHARE),
     "lockd": Entry("programs.lockd", "Run the lock daemon, which decides who may run on a GPU now.", _SHARE),
     "job": Entry("cluster.job", "Run, look at and steer jobs on Kubernetes.", _CLUSTER),
     "queue": Entry("cluster.queue", "Make, look at and steer the queues in which jobs wait.", _CLUSTER),
@@ -50,8 +50,8 @@ COMMANDS: dict[str, Entry] = {
     "controller": Entry("programs.controller", "Run the controllers behind Volcano's objects.", _CLUSTER),
     "scheduler": Entry("programs.scheduler", "Run the scheduler, which decides where and when pods go.", _CLUSTER),
     "sim": Entry("sim", "Run the scheduler on a trace and see what a policy would have done.", _STUDY),
-    "demo": Entry("machine.demo", "See it work: the same jobs serially, unmanaged and with Baton.", _SIMULATED),
-    "simgpu": Entry("machine.simgpu", "Simulated GPUs: start, look at, break, stop.", _SIMULATED),
+    "demo": Entry("machine.demo", "Run the same jobs one after the other, unmanaged, and with Baton.", _SIMULATED),
+    "simgpu": Entry("machine.simgpu", "Start, inspect, break and stop simulated GPUs.", _SIMULATED),
     "doctor": Entry("doctor", "Check this machine for all that Baton needs, with remedies.", _ABOUT),
     "version": Entry("version", "Show the version of Baton and of its native libraries.", _ABOUT),
 }

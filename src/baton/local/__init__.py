@@ -1,1 +1,6 @@
-"""The same product on one machine without Kubernetes: `baton run`, `baton top`, `baton demo`."""
+"""Sharing the GPUs of one machine without Kubernetes.
+
+- `launch`: running a program under the lock (`baton run`); `daemon`: finding or starting the lock daemon.
+- `telemetry`: GPU readings for the lock daemon.
+- `scenarios` and `trainer`: the jobs of `baton demo` and of the measurements.
+"""

@@ -1,14 +1,13 @@
-"""The lock daemon of this machine: is one running, and starting one when there is none.
+"""The lock daemon of this machine: finding a running one, and starting one when there is none.
 
-A daemon started here outlives the command that needed it: it leads a session of its own, writes its log beside its
-sockets, and is found again by the next command through the socket directory.
+A daemon that is started here outlives the command that needed it. Its log is beside its sockets, and the next command
+finds it through the socket directory.
 """
 
 import fcntl
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,19 +15,20 @@ from pathlib import Path
 from baton.errors import UnavailableError
 from baton.lock.paths import Paths
 from baton.lock.peers import peer_of
+from baton.lock.process import start_daemon
 
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 5.0
-_LOOK_EVERY_S = 0.02
+_POLL_S = 0.02
 
 
 def answers(sockets: Path) -> bool:
     """Whether a daemon accepts connections in this socket directory."""
-    return _who_answers(sockets) is not None
+    return _answering_pid(sockets) is not None
 
 
-def _who_answers(sockets: Path) -> int | None:
-    """The process that accepts connections there; 0 when this process cannot see it."""
+def _answering_pid(sockets: Path) -> int | None:
+    """The process that accepts connections; 0 when it is outside this process namespace."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(str(sockets / "scheduler.sock"))
@@ -40,7 +40,10 @@ def _who_answers(sockets: Path) -> int | None:
 def spawn(
     sockets: Path, environment: Mapping[str, str] | None = None, options: Sequence[str] = ()
 ) -> "subprocess.Popen[bytes]":
-    """Start a daemon and wait until it, or another that was started at the same time, answers; ours ends then."""
+    """Start a daemon and wait until a daemon answers.
+
+    If another one was started at the same time and answers first, the one started here is ended.
+    """
     paths = Paths(sockets)
     log = paths.private / "lockd.log"
     try:
@@ -49,31 +52,24 @@ def spawn(
     except OSError as error:
         raise paths.unusable(error) from error
     with output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "baton.cli.main", "lockd", "--socket-dir", str(sockets), *options],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env={**os.environ, **(environment or {})},
-            start_new_session=True,
-        )
+        process = start_daemon(sockets, options, environment={**os.environ, **(environment or {})}, log=output)
     deadline = time.monotonic() + _START_TIMEOUT_S
-    while (pid := _who_answers(sockets)) is None:
-        # Beside another daemon that is just starting ours gives way, and that one will answer in a moment.
+    while (pid := _answering_pid(sockets)) is None:
+        # Our daemon exits if another one is starting in the same directory; that one will answer soon.
         if process.poll() is not None and not _taken(sockets):
             raise UnavailableError(f"the lock daemon did not start: {_last_line(log)} (log: {log})")
         if time.monotonic() > deadline:
             _end(process)
-            raise UnavailableError(f"the lock daemon did not answer in {_START_TIMEOUT_S:.0f} s (log: {log})")
-        time.sleep(_LOOK_EVERY_S)
+            raise UnavailableError(f"the lock daemon did not answer within {_START_TIMEOUT_S:.0f} s (log: {log})")
+        time.sleep(_POLL_S)
     if pid != process.pid:
-        # It would give way, but perhaps so late that the other has ended meanwhile, and nobody knows of it.
+        # It would exit by itself, but if the other daemon ended first, ours would take over unnoticed.
         _end(process)
     return process
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End a daemon of ours, gently first."""
+    """Terminate a daemon; kill it if it does not end in time."""
     process.terminate()
     try:
         process.wait(_STOP_TIMEOUT_S)
@@ -83,7 +79,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _taken(sockets: Path) -> bool:
-    """Whether a daemon has this socket directory, be it not ready to answer yet."""
+    """Whether a daemon has locked this socket directory, even if it does not answer yet."""
     try:
         with Paths(sockets).lock.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -95,10 +91,10 @@ def _taken(sockets: Path) -> bool:
 
 
 def ensure(sockets: Path, environment: Mapping[str, str] | None = None) -> bool:
-    """Make sure that a daemon answers; True when it had to be started.
+    """Make sure that a daemon answers; returns True if it had to be started.
 
-    Two commands may find none at the same moment: the second daemon refuses to start beside the first, and then
-    the first one answers.
+    Two commands may both find no daemon. The second daemon then refuses to start beside the first, and both commands
+    use the first.
     """
     if answers(sockets):
         return False
@@ -107,7 +103,7 @@ def ensure(sockets: Path, environment: Mapping[str, str] | None = None) -> bool:
 
 
 class OwnDaemon:
-    """A daemon for one purpose, ended with it: for the demo, for measurements."""
+    """A daemon that is ended by the program that started it: for the demo and for measurements."""
 
     def __init__(self, sockets: Path, environment: Mapping[str, str], options: Sequence[str] = ()) -> None:
         self.sockets = sockets
@@ -126,4 +122,4 @@ class OwnDaemon:
 
 def _last_line(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "its log is empty"

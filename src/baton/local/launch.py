@@ -1,7 +1,7 @@
-"""Running a program under the lock: which GPUs it gets, what goes into its environment, what it got in the end.
+"""Running a program under the lock: choosing its GPUs, setting its environment, and reading what it received.
 
-The program itself needs nothing: the hook is preloaded, finds the daemon through the socket directory, and learns its
-limits from the daemon. A machine without an NVIDIA driver uses its simulated GPUs if it has any.
+The program does not change: the hook is preloaded, finds the daemon through the socket directory, and learns its limits
+from the daemon. A machine without an NVIDIA driver uses its simulated GPUs if it has any.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ from baton.lock.status import Account, Status
 from baton.native import library
 
 _SETTLE_S = 1.0
-_LOOK_EVERY_S = 0.02
+_POLL_S = 0.02
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _TYPED = (signal.SIGINT, signal.SIGQUIT)
 
@@ -41,8 +41,8 @@ class NotRunnableError(BatonError):
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What the user asked for, as the hook's settings name it; empty or zero means nothing was asked."""
+class Requests:
+    """What the user asked for; empty or zero where the user asked for nothing."""
 
     gpus: int = 0
     memory_bytes: int = 0
@@ -54,7 +54,7 @@ class Wishes:
     oversubscribe: bool | None = None
 
     def environment(self) -> dict[str, str]:
-        """The hook's settings for these wishes."""
+        """The hook's settings for these requests."""
         asked: dict[str, Any] = {
             "BATON_MEMORY_LIMIT": self.memory_bytes,
             "BATON_CORES": self.cores_percent,
@@ -71,13 +71,13 @@ class Wishes:
 
 @dataclass
 class Launch:
-    """One program, from its environment to its account."""
+    """One run of a program, from its environment to its account."""
 
     command: Sequence[str]
-    wishes: Wishes
+    requests: Requests
     sockets: Path
     machine: Mapping[str, str] = field(default_factory=dict)
-    """What leads to the simulated GPUs; empty on a machine with a driver."""
+    """The environment for the simulated GPUs; empty on a machine with a driver."""
     run_id: str = field(default_factory=lambda: secrets.token_hex(4))
 
     @property
@@ -86,18 +86,21 @@ class Launch:
 
     @contextmanager
     def choosing(self, status: Status | None) -> Iterator[Sequence[str]]:
-        """The GPUs for the program, where it is counted from now on; none when it brings its own, or all are its."""
-        if status is None or (not self.wishes.gpus and "CUDA_VISIBLE_DEVICES" in os.environ):
+        """The GPUs for the program, which count as used from now on.
+
+        None if CUDA_VISIBLE_DEVICES names them already, or if there is no status to choose by: then it sees all GPUs.
+        """
+        if status is None or (not self.requests.gpus and "CUDA_VISIBLE_DEVICES" in os.environ):
             yield ()
             return
-        count = self.wishes.gpus or 1
+        count = self.requests.gpus or 1
         placement.check(status, count)
         with self.control.choosing(self.run_id, count) as gpus:
             yield gpus
 
     def environment(self, gpus: Sequence[str]) -> dict[str, str]:
-        """The program's environment: ours, what leads to the GPUs, the hook, and what was asked for."""
-        result = {**os.environ, **self.machine, **self.wishes.environment()}
+        """The program's environment: the current one, the simulated GPUs, the hook, and the requests."""
+        result = {**os.environ, **self.machine, **self.requests.environment()}
         hook = str(library("libbaton.so"))
         preloaded = [path for path in result.get("LD_PRELOAD", "").replace(":", " ").split() if path != hook]
         result["LD_PRELOAD"] = ":".join([hook, *preloaded])
@@ -108,7 +111,7 @@ class Launch:
         return result
 
     def run(self, environment: Mapping[str, str]) -> int:
-        """Run the program to its end and return its exit code as a shell would."""
+        """Run the program to its end, and return the exit code that a shell would return."""
         early: list[int] = []
         process: subprocess.Popen[bytes] | None = None
 
@@ -122,8 +125,8 @@ class Launch:
             if not _in_foreground():
                 forward(number, frame)
 
-        # Before the program starts, so that no signal finds us without them. The terminal sends an interrupt to the
-        # program as well; whether it ends the program is the program's business.
+        # Installed before the program starts, so that no signal is lost. The terminal sends an interrupt to the
+        # program, too, and the program decides whether to end.
         kept = {number: signal.signal(number, forward) for number in _FORWARDED}
         kept |= {number: signal.signal(number, forward_unless_typed) for number in _TYPED}
         try:
@@ -139,7 +142,7 @@ class Launch:
         return code if code >= 0 else 128 - code
 
     def account(self) -> Account | None:
-        """What the program got; None when it never used a GPU, or when we may not ask."""
+        """What the program received; None if it did not use a GPU, or if this user may not ask the daemon."""
         deadline = time.monotonic() + _SETTLE_S
         while True:
             try:
@@ -149,11 +152,11 @@ class Launch:
             leaving = any(client.run == self.run_id for client in status.clients)
             if not leaving or time.monotonic() > deadline:
                 return next((run.account for run in status.runs if run.run == self.run_id), None)
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_S)
 
 
 def _in_foreground() -> bool:
-    """Whether what is typed at a terminal reaches this process and its children."""
+    """Whether this process is in the foreground of a terminal, so that Ctrl-C reaches it and its children."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
@@ -165,7 +168,7 @@ def _in_foreground() -> bool:
 
 
 def user_name() -> str:
-    """On whose account a program runs, by default: as the daemon would call the user."""
+    """The default tenant: the name that the daemon uses for this user."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -173,14 +176,14 @@ def user_name() -> str:
 
 
 def find_sockets() -> Path:
-    """The socket directory to use: the one that is set, else a running daemon of the whole machine, else our own."""
+    """The socket directory to use: the one that is set, or that of a running system daemon, or that of this user."""
     if not os.environ.get("BATON_SOCKET_DIR") and daemon.answers(SYSTEM_SOCKET_DIR):
         return SYSTEM_SOCKET_DIR
     return default_socket_dir()
 
 
 def find_machine() -> dict[str, str]:
-    """What leads to the simulated GPUs where there is no driver; empty where there is one."""
+    """The environment for the simulated GPUs if there is no driver; empty if there is one."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -192,7 +195,7 @@ def find_machine() -> dict[str, str]:
         simulated.status(directory)
     except UnavailableError:
         raise UnavailableError(
-            "no GPU here: libcuda.so.1 does not load; install the NVIDIA driver, or make simulated GPUs with "
-            "`baton simgpu start`"
+            "this machine has no GPU: libcuda.so.1 does not load; install the NVIDIA driver, or start simulated GPUs "
+            "with `baton simgpu start`"
         ) from None
     return simulated.environment(directory)

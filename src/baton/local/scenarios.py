@@ -1,8 +1,8 @@
 """The same jobs on the same cards in three ways: one after the other, all at once, and all at once under the lock.
 
-Each way gets a simulated machine of its own, so that the three run side by side without touching each other. A job is a
-process (`baton.local.trainer`) that reports each step; what is known of a way at any moment is in its `Progress`. The
-hook and the daemon run with their defaults: nothing is tuned to the jobs or to the speed of the simulated time.
+Each way has its own simulated machine, so the three ways run side by side without affecting each other. A job is a
+process (`baton.local.trainer`) that reports each step; `Progress` shows how far a way is. The hook and the daemon use
+their defaults; nothing is tuned to the jobs or to the speed of the simulated time.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _GIB = 1 << 30
 
 
 class Way(enum.StrEnum):
-    """How the jobs are put onto the cards."""
+    """How the jobs share the cards."""
 
     SERIAL = "serial"
     UNMANAGED = "unmanaged"
@@ -49,22 +49,22 @@ class Job:
 
     @property
     def solo_s(self) -> float:
-        """How long it takes alone, without the time to bring its memory in."""
+        """How long the job takes alone, without the time to load its memory."""
         return self.steps * (self.gpu_s + self.cpu_s)
 
 
 @dataclass
 class JobProgress:
-    """How far one job is; moments are seconds since its way began."""
+    """How far one job is. Times are seconds since its way began."""
 
     job: Job
     step: int = 0
     started_at: float | None = None
     finished_at: float | None = None
     working_at: float = 0.0
-    """When it had its memory, by the monotonic clock: free of the interpreter's start."""
-    told_at: float = 0.0
-    """When it last told of a step."""
+    """When it had allocated its memory, by the monotonic clock: excludes the start of the interpreter."""
+    reported_at: float = 0.0
+    """When it last reported a step."""
     failure: str = ""
 
     @property
@@ -91,16 +91,16 @@ class Progress:
         return self.ended_at if self.ended_at is not None else time.monotonic() - self.began
 
     def fairness(self) -> float | None:
-        """Jain's index over the tenants' mean progress at the moment at which the first job was finished.
+        """Jain's index of the tenants' mean progress at the moment when the first job finished.
 
-        1 means that all tenants had got equally far; 1/n that one had got everything.
+        1 means that all tenants had made the same progress; 1/n means that one of n tenants had made all of it.
         """
         shares = list(self.fractions_at_first_finish.values())
         squares = sum(share * share for share in shares)
         return sum(shares) ** 2 / (len(shares) * squares) if squares else None
 
     def note_first_finish(self) -> None:
-        """Remember how far everybody is, if nobody has finished before."""
+        """Remember the progress of all tenants when the first job finishes."""
         if not self.fractions_at_first_finish:
             by_tenant: dict[str, list[float]] = defaultdict(list)
             for job in self.jobs:
@@ -109,7 +109,7 @@ class Progress:
 
 
 class Scenario:
-    """Runs one way to its end. Use as an async context manager; leaving it ends every process it started."""
+    """Runs one way to its end. Use as an async context manager; leaving it ends every process that it started."""
 
     def __init__(self, way: Way, jobs: Sequence[Job], folder: Path, *, profile: str, time_scale: float) -> None:
         self.progress = Progress(way, [JobProgress(job) for job in jobs])
@@ -137,7 +137,7 @@ class Scenario:
         simulated.stop(self._folder / "machine", force=True)
 
     async def run(self) -> None:
-        """Run all jobs; raises when one fails."""
+        """Run all jobs; raises an error if one fails."""
         self.progress.began = time.monotonic()
         cards: dict[int, list[JobProgress]] = defaultdict(list)
         for job in self.progress.jobs:
@@ -175,10 +175,10 @@ class Scenario:
         assert process.stderr is not None
         progress.started_at = time.monotonic() - self.progress.began
         async for line in process.stdout:
-            told = json.loads(line)
-            progress.step, progress.told_at = told["step"], told["at"]
+            report = json.loads(line)
+            progress.step, progress.reported_at = report["step"], report["at"]
             if progress.step == 0:
-                progress.working_at = told["at"]
+                progress.working_at = report["at"]
         complaint = (await process.stderr.read()).decode(errors="replace").strip()
         if await process.wait() != 0:
             progress.failure = complaint.splitlines()[-1] if complaint else f"ended with {process.returncode}"

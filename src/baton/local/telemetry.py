@@ -1,4 +1,4 @@
-"""What the lock daemon wants to know about cards, taken from the GPU drivers of this machine."""
+"""Readings for the lock daemon, taken from the GPU drivers of this machine."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,11 +9,11 @@ from baton.model.ids import CardId
 _MIB = 1 << 20
 
 _PAGING_SHARE = 0.7
-"""Of what the link's lanes carry, what paging was seen to reach: 11 of 15.8 GB/s over PCIe 3 x16."""
+"""The share of the link's bandwidth that paging reached in measurements: 11 of 15.8 GB/s over PCIe 3 x16."""
 
 
 class GpuTelemetry:
-    """Fills the lock's telemetry port from every open driver."""
+    """Implements the lock's telemetry port with all open drivers."""
 
     def __init__(self, sources: Sequence[GpuSource]) -> None:
         self._sources = tuple(sources)

@@ -1,11 +1,11 @@
-"""A stand-in for a training job: phases of GPU work over a working set, phases of CPU work between them.
+"""A stand-in for a training job: phases of GPU work over a working set, with phases of CPU work between them.
 
-The demo and the measurements run it as a program of its own (`python -m baton.local.trainer`), because what is shown
-is processes that share a GPU. It speaks the CUDA driver API through ctypes, so it takes the same way into the driver,
-and into the hook, as any other program. On a simulated GPU its kernels cost exactly what it asks for.
+The demo and the measurements run it as a separate program (`python -m baton.local.trainer`), because they show
+processes that share a GPU. It calls the CUDA driver API through ctypes, so it enters the driver and the hook like any
+other program. On a simulated GPU its kernels cost exactly the time that it asks for.
 
-Times are modelled seconds. The CPU phase is slept in real time divided by the time scale of the simulated machine, so
-that one factor speeds up the whole job. Progress goes to stdout, one JSON object per step.
+Times are modelled seconds. In a CPU phase the job sleeps in real time, divided by the time scale of the simulated
+machine, so one factor speeds up the whole job. It writes its progress to stdout, one JSON object per step.
 """
 
 import argparse
@@ -61,7 +61,7 @@ class Gpu:
         return pointer
 
     def touch(self, pointer: ctypes.c_uint64, size: int, seconds: float, blocks: int) -> None:
-        """Launch a kernel that uses the whole range and computes for this long on so many blocks of 1024 threads."""
+        """Launch a kernel that uses the whole range and computes for `seconds` on `blocks` blocks of 1024 threads."""
         values = (pointer, ctypes.c_uint64(size), ctypes.c_uint64(int(seconds * 1e9)))
         arguments = (ctypes.c_void_p * 3)(*(ctypes.cast(ctypes.byref(v), ctypes.c_void_p) for v in values))
         self.call("cuLaunchKernel", self._touch, blocks, 1, 1, 1024, 1, 1, 0, None, arguments, None)
@@ -81,7 +81,7 @@ def train(
     time_scale: float,
     managed: bool,
 ) -> None:
-    """Run the job: `steps` times a GPU phase of `kernels` kernels and `gpu_s` in all, then a CPU phase."""
+    """Run the job: `steps` times a GPU phase of `kernels` kernels that take `gpu_s` in total, then a CPU phase."""
     gpu = Gpu()
     data = gpu.allocate(working_set, managed=managed)
     _report(0, steps)
@@ -100,14 +100,16 @@ def _report(step: int, steps: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="A stand-in for a training job.")
-    parser.add_argument("--working-set", type=int, required=True, help="bytes of GPU memory that every step uses")
+    parser.add_argument("--working-set", type=int, required=True, help="bytes of GPU memory that each step uses")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--gpu-seconds", type=float, default=1.0, help="GPU time of one step, modelled")
     parser.add_argument("--cpu-seconds", type=float, default=1.0, help="CPU time of one step, modelled")
     parser.add_argument("--kernels", type=int, default=10, help="kernels in one step")
-    parser.add_argument("--blocks", type=int, default=112, help="size of a kernel; 112 fill a simulated P100")
+    parser.add_argument("--blocks", type=int, default=112, help="blocks of a kernel; 112 fill a simulated P100")
     parser.add_argument("--time-scale", type=float, default=1.0, help="modelled seconds per real second")
-    parser.add_argument("--managed", action="store_true", help="allocate managed memory, which may oversubscribe")
+    parser.add_argument(
+        "--managed", action="store_true", help="allocate managed memory, which may exceed the memory of the GPU"
+    )
     options = parser.parse_args()
     try:
         train(

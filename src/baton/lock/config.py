@@ -1,4 +1,4 @@
-"""The daemon's configuration: one YAML file, every mistake reported at once."""
+"""The daemon's configuration: one YAML file. All mistakes are reported at once."""
 
 import fnmatch
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ PRIORITIES = {"low": Priority.LOW, "normal": Priority.NORMAL, "high": Priority.H
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Terms for the workloads that match every given field; the first rule that matches decides."""
+    """Terms for the workloads that match every given field; the first matching rule applies."""
 
     tenant: str = "*"
     namespace: str = "*"
@@ -29,7 +29,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     oversubscribe: bool = True
 
     def matches(self, *, tenant: str, namespace: str, pod: str, pod_uid: str, uid: int) -> bool:
-        """Whether a workload is meant; the pod's uid comes from its cgroup and cannot be forged."""
+        """Whether the rule applies to a workload. The pod's uid comes from its cgroup and cannot be forged."""
         return (
             fnmatch.fnmatchcase(tenant, self.tenant)
             and fnmatch.fnmatchcase(namespace, self.namespace)
@@ -39,17 +39,17 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     def terms(self) -> Terms:
-        """The terms it gives."""
+        """The terms that the rule gives."""
         return Terms(self.weight, PRIORITIES[self.priority], self.cores_percent, self.memory_bytes, self.oversubscribe)
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `--config` may hold."""
+    """The contents of the `--config` file."""
 
     settings: Settings = Settings()
     rules: tuple[Rule, ...] = ()
     control_group: str | None = None
-    """The group whose members may control the daemon, besides root and the daemon's own user."""
+    """The group whose members may control the daemon, in addition to root and the daemon's user."""
 
 
 def load(path: Path) -> Config:
@@ -57,9 +57,9 @@ def load(path: Path) -> Config:
     try:
         raw = msgspec.yaml.decode(path.read_bytes())
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}; give an existing file") from error
+        raise UsageError(f"{path}: cannot be read: {error.strerror}; name an existing file") from error
     except msgspec.DecodeError as error:
-        raise UsageError(f"{path}: not YAML: {error}") from error
+        raise UsageError(f"{path}: not valid YAML: {error}") from error
     try:
         config = msgspec.convert(raw or {}, type=Config)
     except msgspec.ValidationError as error:
@@ -71,7 +71,7 @@ def load(path: Path) -> Config:
 
 
 def check_settings(settings: Settings) -> list[str]:
-    """Everything wrong with the settings, one clause each."""
+    """All problems with the settings, one clause each."""
     problems: list[str] = []
     positive = [
         "default_quantum_s", "min_quantum_s", "max_quantum_s", "link_bytes_per_s", "window_s", "drop_grace_s",
@@ -93,16 +93,16 @@ def check_settings(settings: Settings) -> list[str]:
         wrong = [name for name in names if not right(values[name])]
         problems += [f"settings.{name} is {values[name]}, expected {expected}" for name in wrong]
     if settings.min_quantum_s > settings.max_quantum_s:
-        problems.append("settings.min_quantum_s is above settings.max_quantum_s, expected it below")
+        problems.append("settings.min_quantum_s is above settings.max_quantum_s; it must not be")
     if settings.min_idle_s > settings.max_idle_s:
-        problems.append("settings.min_idle_s is above settings.max_idle_s, expected it below")
+        problems.append("settings.min_idle_s is above settings.max_idle_s; it must not be")
     if settings.fits_below > settings.full_above:
-        problems.append("settings.fits_below is above settings.full_above, expected it below")
+        problems.append("settings.fits_below is above settings.full_above; it must not be")
     return problems
 
 
 def check_rules(rules: tuple[Rule, ...]) -> list[str]:
-    """Everything wrong with the rules, one clause each."""
+    """All problems with the rules, one clause each."""
     problems: list[str] = []
     for index, rule in enumerate(rules):
         if not 0 < rule.weight <= 1000:

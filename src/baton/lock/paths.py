@@ -1,4 +1,4 @@
-"""Where the daemon's files are: the sockets for workloads, the control socket, and what survives a restart."""
+"""Where the daemon's files are: the sockets for workloads, the control socket, and the state kept over restarts."""
 
 import os
 from pathlib import Path
@@ -7,17 +7,18 @@ from typing import NamedTuple
 from baton.errors import UnavailableError, UsageError
 
 _LONGEST = 107
-"""A unix socket's path may have 107 bytes."""
+"""The path of a unix socket may have 107 bytes."""
 _DEEPEST = len("/scheduler.sock")
-"""Cards' own sockets lie deeper, but are bound through a directory descriptor and mounted elsewhere."""
+"""The sockets of single cards have longer paths, but they are bound through a directory descriptor and mounted
+elsewhere."""
 
 
 SYSTEM_SOCKET_DIR = Path("/run/baton/lock")
-"""Where a daemon for all users of the machine serves."""
+"""The socket directory of a daemon for all users of the machine."""
 
 
 def default_socket_dir() -> Path:
-    """The directory that workloads mount, by the rules of the wire protocol."""
+    """The socket directory to use when none is given, by the rules of the wire protocol."""
     if given := os.environ.get("BATON_SOCKET_DIR"):
         return Path(given).absolute()
     if os.getuid() == 0:
@@ -30,13 +31,13 @@ def default_socket_dir() -> Path:
 
 
 class Paths(NamedTuple):
-    """All paths of one daemon. Only `sockets` is ever shown to a workload."""
+    """All paths of one daemon. Workloads see only `sockets`."""
 
     sockets: Path
 
     @property
     def private(self) -> Path:
-        """The directory above, for the daemon and those who control it."""
+        """The parent directory, for the daemon and its control clients."""
         return self.sockets.parent
 
     @property
@@ -46,7 +47,7 @@ class Paths(NamedTuple):
 
     @property
     def lock(self) -> Path:
-        """Held by the living daemon; that it exists says that there was one."""
+        """Locked by the running daemon; if it exists, there was a daemon before."""
         return self.private / "lockd.lock"
 
     @property
@@ -56,46 +57,46 @@ class Paths(NamedTuple):
 
     @property
     def accounts(self) -> Path:
-        """Accounts and settings made by hand."""
+        """Accounts, and settings made with `baton lock`."""
         return self.private / "accounts.json"
 
     def card_socket(self, card: str) -> Path:
-        """The socket for clients that cannot name their card."""
+        """The socket of one card, for clients that cannot name it."""
         return self.sockets / "gpu" / card / "scheduler.sock"
 
     def check_owner(self) -> None:
-        """Refuse a directory that another user has made: its sockets, and what our files lead to, would be theirs."""
+        """Refuse a directory of another user, who could replace its sockets and redirect its files."""
         try:
             owner = self.private.stat().st_uid
         except FileNotFoundError:
             return
         if os.getuid() and owner not in (0, os.getuid()):
             raise UsageError(
-                f"the socket directory {str(self.sockets)!r} lies in {str(self.private)!r}, which belongs to user "
-                f"{owner}; use a directory of your own: set BATON_SOCKET_DIR or XDG_RUNTIME_DIR"
+                f"the socket directory {str(self.sockets)!r} is in {str(self.private)!r}, which belongs to user "
+                f"{owner}; set BATON_SOCKET_DIR or XDG_RUNTIME_DIR to a directory that belongs to you"
             )
 
     def unusable(self, error: OSError) -> UnavailableError:
-        """One sentence for a directory in which files or sockets cannot be made."""
+        """The error for a directory in which files or sockets cannot be created."""
         where = error.filename or str(self.sockets)
         return UnavailableError(
             f"the socket directory {str(self.sockets)!r} cannot be used: {where}: {error.strerror}; "
-            "make it writable and give it space, or use another --socket-dir"
+            "make it writable, free some space, or use another --socket-dir"
         )
 
     def prepare(self) -> None:
-        """Make the directories; refuse one that would not work."""
+        """Create the directories; refuse a directory that would not work."""
         if len(os.fsencode(self.sockets)) + _DEEPEST > _LONGEST:
             raise UsageError(
                 f"the socket directory {str(self.sockets)!r} is too long for a unix socket; "
-                f"use one of at most {_LONGEST - _DEEPEST} bytes"
+                f"use a path of at most {_LONGEST - _DEEPEST} bytes"
             )
         self.private.mkdir(parents=True, exist_ok=True)
         self.check_owner()
         if self.private.stat().st_mode & 0o002:
             raise UsageError(
-                f"the socket directory {str(self.sockets)!r} lies in {str(self.private)!r}, which everybody may write "
-                f"to, and the control socket would lie there too; use a directory of its own, "
+                f"the socket directory {str(self.sockets)!r} is in {str(self.private)!r}, where the control socket "
+                f"would be, too, but every user may write to that directory; use a subdirectory, "
                 f"such as {str(self.sockets / 'lock')!r}"
             )
         self.sockets.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Who is at the other end of a socket, by what the kernel says rather than by what the peer does."""
+"""Who is at the other end of a socket, according to the kernel rather than to the peer."""
 
 import os
 import re
@@ -14,8 +14,8 @@ _POD = re.compile(
 
 
 class Peer(NamedTuple):
-    """Credentials at the time of connecting. `pod` is the cgroup's pod id, empty outside Kubernetes; pid 0 means
-    that the peer lives in a process namespace that cannot be seen from here."""
+    """Credentials at the time of connecting. `pod` is the pod id in the cgroup path, empty outside Kubernetes. Pid 0
+    means that the peer is in a process namespace that is not visible from here."""
 
     pid: int
     uid: int
@@ -24,7 +24,8 @@ class Peer(NamedTuple):
 
 
 UNKNOWN_POD = "unknown"
-"""In a pod, but the path does not say in which; or perhaps in one, and nobody can look any more."""
+"""The peer is in a pod, but the path does not say in which; or it may be in one, but its path cannot be read any
+more."""
 
 
 def peer_of(connection: socket.socket) -> Peer:
@@ -35,16 +36,18 @@ def peer_of(connection: socket.socket) -> Peer:
 
 
 def pod_of(pid: int, proc: Path = Path("/proc")) -> str:
-    """The pod id in the process's cgroup path, as kubelet names it with either cgroup driver; empty when none.
+    """The pod id in the process's cgroup path, as the kubelet names it with either cgroup driver; empty if there is
+    none.
 
-    Seen from a container, with a cgroup namespace of its own, the path of another pod begins with `..` where they part,
-    and need not say `kubepods` any more.
+    Seen from a container with a private cgroup namespace, the path of another pod is relative (it begins with `..`) and
+    may lack the word `kubepods`.
     """
     try:
         text = (proc / str(pid) / "cgroup").read_text()
     except OSError:
-        # It ended, or we have no descriptor left to look. A pod's root would only have to exit in time to be taken for
-        # the host's; outside Kubernetes a control tool writes its command and is gone.
+        # The process has ended, or no descriptor is left to read the file. In Kubernetes, treating it as outside every
+        # pod would let the root user of a pod pass for the host's by exiting in time. Elsewhere that is safe, and
+        # needed for control tools that write their command and exit.
         return UNKNOWN_POD if "KUBERNETES_SERVICE_HOST" in os.environ else ""
     for part in text.replace("\n", "/").split("/"):
         if found := _POD.search(part):
@@ -53,17 +56,17 @@ def pod_of(pid: int, proc: Path = Path("/proc")) -> str:
 
 
 class Rights(NamedTuple):
-    """Who may control the daemon: root, the daemon's own user and one group, but nobody from inside another pod."""
+    """Who may control the daemon: root, the daemon's user and one group, but no process of another pod."""
 
     gid: int | None = None
     own_pod: str = ""
 
     def may_control(self, peer: Peer) -> bool:
-        """Whether this peer's commands and wishes count."""
+        """Whether the daemon follows this peer's commands and requested terms."""
         if peer.pod == UNKNOWN_POD or peer.pod not in ("", self.own_pod):
             return False
         if peer.uid in (0, os.getuid()):
-            # Root of a process namespace that cannot be seen may be root of a container.
+            # Root of an invisible process namespace may be root of a container.
             return peer.pid != 0
         return self.gid is not None and peer.pid != 0 and (peer.gid == self.gid or self.gid in _groups(peer.pid))
 
@@ -79,7 +82,7 @@ def _groups(pid: int) -> list[int]:
 
 
 def start_ticks(pid: int) -> int:
-    """When the process started, in kernel ticks: with the pid it names a process for ever; 0 when it is gone."""
+    """When the process started, in kernel ticks; together with the pid it identifies a process. 0 if it is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
         return int(text.rpartition(")")[2].split()[19])

@@ -1,7 +1,7 @@
-"""Which GPUs a program that starts now is given, on a machine where nobody else decides that.
+"""Choosing GPUs for a program that starts now, on a machine without another scheduler.
 
-A program is counted where it was sent from the moment of the choice, long before its hook registers: several that
-start at once spread over the GPUs as they would one after the other.
+A program counts on its GPUs from the moment of the choice, long before its hook registers, so programs that start at
+the same time spread over the GPUs just as if they had started one after another.
 """
 
 from collections import Counter
@@ -10,13 +10,13 @@ from baton.errors import UsageError
 from baton.lock.status import Status
 
 _WANTS_TO_RUN = 1000
-"""How many idle clients weigh as much as one that wants to run."""
+"""How many idle clients count as much as one that wants to run."""
 
 
 def check(status: Status, count: int) -> None:
-    """Refuse more GPUs than there are."""
+    """Raise an error if there are fewer GPUs."""
     if count > len(status.gpus):
-        there = f"this machine has {len(status.gpus)}" if status.gpus else "the lock daemon knows of none"
+        there = f"this machine has {len(status.gpus)}" if status.gpus else "the lock daemon knows no GPU"
         raise UsageError(f"--gpus is {count}, but {there}; `baton lock status` lists them")
 
 
@@ -27,7 +27,8 @@ class Placements:
         self._coming: dict[str, list[str]] = {}
 
     def choose(self, status: Status, run: str, count: int) -> list[str]:
-        """The GPUs for a run: fewest programs that want to run, then most memory to spare, then by index."""
+        """The GPUs for a run: those with the fewest programs that want to run, then the most spare memory, then by
+        index."""
         check(status, count)
         for client in status.clients:
             self.forget(client.run)
@@ -44,5 +45,5 @@ class Placements:
         return self._coming[run]
 
     def forget(self, run: str) -> None:
-        """A run that has registered, or ended without."""
+        """A run has registered, or has ended without registering."""
         self._coming.pop(run, None)

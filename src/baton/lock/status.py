@@ -1,14 +1,14 @@
-"""What the lock looks like from outside: plain structs for the control socket, the command line and metrics."""
+"""The status of the lock: plain structs for the control socket, the command line and metrics."""
 
 import msgspec
 
-from baton.lock.core import order, quotas
+from baton.lock.core import precedence, quotas
 from baton.lock.core.machine import LockCore
 from baton.lock.core.state import Card, Client, Ledger
 
 
 class Account(msgspec.Struct, frozen=True):
-    """What somebody received, was entitled to, and paid for."""
+    """What a client, tenant or run received, was entitled to, and waited."""
 
     received_s: float
     entitled_s: float
@@ -41,7 +41,7 @@ class ClientStatus(msgspec.Struct, frozen=True):
     working_set_bytes: int | None
     gang: str
     for_s: float
-    """How long it has been holding or waiting."""
+    """How long the client has been holding or waiting."""
     account: Account
 
 
@@ -53,13 +53,13 @@ class CardStatus(msgspec.Struct, frozen=True):
     mode: str
     """The mode set: auto, serial or concurrent."""
     exclusive: bool
-    """What is in force now."""
+    """Whether clients take turns now."""
     memory_bytes: int
     working_sets_bytes: int | None
     holders: list[str]
     waiters: list[str]
     recalled: int
-    """Holders of an earlier daemon that have not come back yet."""
+    """Holders of an earlier daemon that have not resumed yet."""
     quantum_s: float
     quantum_fixed: bool
     switch_cost_s: float | None
@@ -73,7 +73,7 @@ class CardStatus(msgspec.Struct, frozen=True):
 
 
 class TenantStatus(msgspec.Struct, frozen=True):
-    """One tenant over all cards, with the clients that have left."""
+    """One tenant over all cards, including clients that are gone."""
 
     tenant: str
     clients: int
@@ -81,14 +81,14 @@ class TenantStatus(msgspec.Struct, frozen=True):
 
 
 class RunStatus(msgspec.Struct, frozen=True):
-    """What the processes of one `baton run` got, those that have ended included."""
+    """What the processes of one `baton run` received, including those that have ended."""
 
     run: str
     account: Account
 
 
 class Status(msgspec.Struct, frozen=True):
-    """Everything."""
+    """The complete status of a daemon."""
 
     version: str
     pid: int
@@ -102,7 +102,7 @@ class Status(msgspec.Struct, frozen=True):
 
 
 def account(ledger: Ledger) -> Account:
-    """A ledger for readers."""
+    """A ledger as part of a status."""
     return Account(
         ledger.received_s,
         ledger.entitled_s,
@@ -117,7 +117,7 @@ def account(ledger: Ledger) -> Account:
 
 
 def fairness_error(ledgers: list[Ledger]) -> float:
-    """The share of the time that went to others than those entitled to it: 0 is fair, 1 is all to the wrong ones."""
+    """The share of the time that clients were entitled to but did not receive: 0 is fair, 1 is entirely unfair."""
     entitled_s = sum(ledger.entitled_s for ledger in ledgers)
     if entitled_s <= 0:
         return 0.0
@@ -126,16 +126,16 @@ def fairness_error(ledgers: list[Ledger]) -> float:
 
 
 def state_of(client: Client) -> str:
-    """One word for where a client stands."""
+    """The state of a client in one word."""
     if client.parked:
         return "parked"
-    if client.id in client.card.waiters and not order.eligible(client.card, client):
+    if client.id in client.card.waiters and not precedence.eligible(client.card, client):
         return "throttled"
     return client.phase.value
 
 
 def client_status(client: Client, now_s: float) -> ClientStatus:
-    """One client for readers; its card must have been advanced."""
+    """The status of one client; its card must have been advanced."""
     since_s = client.turn.granted_s if client.turn else client.requested_s
     busy = client.turn is not None or client.id in client.card.waiters
     return ClientStatus(
@@ -160,7 +160,7 @@ def client_status(client: Client, now_s: float) -> ClientStatus:
 
 
 def card_status(card: Card) -> CardStatus:
-    """One card for readers."""
+    """The status of one card."""
     sizes = [client.working_set_bytes() for client in card.active.values()]
     return CardStatus(
         gpu=card.id,
@@ -186,7 +186,7 @@ def card_status(card: Card) -> CardStatus:
 
 
 def tenants(core: LockCore) -> dict[str, tuple[int, Ledger]]:
-    """Ledgers by tenant, those of departed clients included."""
+    """Number of clients and ledger by tenant, including clients that are gone."""
     found: dict[str, tuple[int, Ledger]] = {}
     for name, ledger in core.departed.tenants.items():
         total = Ledger()
@@ -200,7 +200,7 @@ def tenants(core: LockCore) -> dict[str, tuple[int, Ledger]]:
 
 
 def runs(core: LockCore) -> dict[str, Ledger]:
-    """Ledgers by run, the latest ones."""
+    """Ledgers of the latest runs."""
     found: dict[str, Ledger] = {}
     for run, ledger in [*core.departed.runs.items(), *((c.run, c.ledger) for c in core.clients.values() if c.run)]:
         found.setdefault(run, Ledger()).add(ledger)
@@ -208,7 +208,7 @@ def runs(core: LockCore) -> dict[str, Ledger]:
 
 
 def collect(core: LockCore, now_s: float, *, version: str, pid: int, epoch: str, started_s: float) -> Status:
-    """Everything, as of now."""
+    """The status as of now."""
     core.advance(now_s)
     by_tenant = tenants(core)
     return Status(

@@ -1,4 +1,4 @@
-"""What the daemon would like to know about cards, and from whom: a port that NVML, a simulation or nothing fills."""
+"""The daemon's port for readings of cards, implemented by NVML, by a simulation, or by nothing."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -12,11 +12,11 @@ class CardInfo(NamedTuple):
     id: CardId
     capacity_bytes: int
     link_bytes_per_s: float = 0.0
-    """How fast paging moves memory over the link; 0 where nobody knows."""
+    """How fast paging moves memory over the link; 0 if unknown."""
 
 
 class Reading(NamedTuple):
-    """One look at a card; None where the source cannot tell. `pcie_bytes` only grows."""
+    """One reading of a card; None where the source has no value. `pcie_bytes` only grows."""
 
     capacity_bytes: int | None = None
     pcie_bytes: int | None = None
@@ -30,19 +30,19 @@ class Telemetry(Protocol):
         """The machine's cards."""
 
     def read(self) -> Mapping[CardId, Reading]:
-        """Look at every card that answers."""
+        """One reading of every card that answers."""
 
 
 class NoTelemetry:
-    """A machine that tells nothing: cards are those given by hand or named by clients."""
+    """No telemetry: the cards are given on the command line or named by clients."""
 
     def __init__(self, given: Sequence[CardInfo] = ()) -> None:
         self._given = tuple(given)
 
     def cards(self) -> Sequence[CardInfo]:
-        """The cards given by hand."""
+        """The given cards."""
         return self._given
 
     def read(self) -> Mapping[CardId, Reading]:
-        """Nothing."""
+        """No readings."""
         return {}

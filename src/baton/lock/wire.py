@@ -1,8 +1,8 @@
 """Frames of the wire protocol (docs/reference/wire.md): building, splitting, reading.
 
-A frame is 537 bytes whatever it says. Base types are nvshare's; extension types carry `key=value` lines where the base
-types carry names. Nothing here raises on what a peer may send: bytes that make no sense become a frame that the
-session will not know what to do with.
+Every frame has 537 bytes. Base types are nvshare's; extension types carry `key=value` lines where the base types carry
+names. No input from a peer raises an error here: bytes that make no sense become a frame of a type that the session
+rejects.
 """
 
 import enum
@@ -23,7 +23,7 @@ _LAYOUT = struct.Struct("<B254s254sQ20s")
 
 
 class Kind(enum.IntEnum):
-    """Message types; 9 to 14 mean different things to different dialects and are not used."""
+    """Message types. Types 9 to 14 have different meanings in different dialects and are not used."""
 
     REGISTER = 1
     SCHED_ON = 2
@@ -43,7 +43,7 @@ class Kind(enum.IntEnum):
 
 
 class Frame(NamedTuple):
-    """One message as it lies on the wire; `kind` is any byte, known or not."""
+    """One message as it is on the wire; `kind` is any byte, known or not."""
 
     kind: int
     pod: bytes = b""
@@ -57,19 +57,19 @@ class Frame(NamedTuple):
 
 
 def unpack(raw: bytes) -> Frame:
-    """Read 537 bytes; trailing NULs go."""
+    """Read a frame of 537 bytes."""
     kind, pod, namespace, number, data = _LAYOUT.unpack(raw)
     return Frame(kind, pod, namespace, number, data)
 
 
 def name(raw: bytes) -> str:
-    """A NUL-padded name, with anything unprintable replaced: it ends up in logs and tables."""
+    """A NUL-padded name. Unprintable characters are replaced, because names appear in logs and tables."""
     text = raw.partition(b"\0")[0].decode("utf-8", "replace")
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
 def extension(kind: Kind, fields: Mapping[str, object]) -> bytes:
-    """A frame of an extension type; text that does not fit is cut at a line."""
+    """A frame of an extension type. Text that does not fit is cut off."""
     text = b""
     for key, value in fields.items():
         line = f"{key}={value}".replace("\n", " ").encode()
@@ -83,7 +83,7 @@ def extension(kind: Kind, fields: Mapping[str, object]) -> bytes:
 
 
 def fields(frame: Frame) -> dict[str, str]:
-    """The `key=value` lines of an extension frame; what is not such a line is left out."""
+    """The `key=value` lines of an extension frame; other lines are ignored."""
     text = (frame.pod.ljust(NAME_BYTES, b"\0") + frame.namespace).partition(b"\0")[0]
     found: dict[str, str] = {}
     for line in text.split(b"\n"):
@@ -94,7 +94,7 @@ def fields(frame: Frame) -> dict[str, str]:
 
 
 def number(values: Mapping[str, str], key: str, most: float = 2.0**63) -> float:
-    """A decimal number that is neither negative, nor absurd, nor absent: 0 stands for all of these."""
+    """A decimal number, at most `most`; 0 if it is missing, negative or not a number."""
     text = values.get(key, "")
     if not text or len(text) > 32 or not text.replace(".", "", 1).isascii():
         return 0.0
@@ -111,7 +111,7 @@ def registration(gpu: bytes | None, *, pod: str = "none", namespace: str = "none
 
 
 def registered_gpu(frame: Frame) -> tuple[bool, bytes | None]:
-    """Whether a REGISTER knows the extensions, and the raw UUID that it names."""
+    """Whether a REGISTER comes from a client with extensions, and the raw UUID that it names."""
     if frame.data[16:18] != _MAGIC or frame.data[18] < 1:
         return False, None
     raw = frame.data[:16]
@@ -119,13 +119,13 @@ def registered_gpu(frame: Frame) -> tuple[bool, bytes | None]:
 
 
 def uuid_text(raw: bytes) -> str:
-    """A raw UUID as NVIDIA writes it."""
+    """A raw UUID in NVIDIA's notation."""
     digits = raw.hex()
     return f"GPU-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def uuid_bytes(text: str) -> bytes | None:
-    """The raw form of a textual UUID; None when it is not one."""
+    """The raw form of a textual UUID; None if the text is not a UUID."""
     digits = text.removeprefix("GPU-").replace("-", "")
     try:
         raw = bytes.fromhex(digits)
@@ -135,7 +135,7 @@ def uuid_bytes(text: str) -> bytes | None:
 
 
 class Splitter:
-    """Cuts a stream into frames; holds at most one incomplete frame."""
+    """Splits a stream into frames; keeps at most one incomplete frame."""
 
     __slots__ = ("_rest",)
 
@@ -143,7 +143,7 @@ class Splitter:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield every frame completed by these bytes."""
+        """Yield every frame that these bytes complete."""
         if self._rest:
             data = self._rest + data
             self._rest = b""

@@ -9,7 +9,6 @@ refuses to start beside it, and the reason is logged.
 import asyncio
 import contextlib
 import subprocess
-import sys
 from pathlib import Path
 
 import structlog
@@ -20,6 +19,7 @@ from baton.agent.node.lock_port import LockPort
 from baton.errors import UnavailableError
 from baton.gpu import vendors
 from baton.gpu.cards import Card
+from baton.lock.process import start_daemon
 
 _log = structlog.get_logger(__name__)
 
@@ -71,10 +71,9 @@ class LockKeeper(Companion):
         if self._started is not None and self._started.poll() is None:
             _log.warning("the lock daemon does not answer", pid=self._started.pid)
             return
-        argv = [sys.executable, "-m", "baton.cli.main", "lockd", "--socket-dir", agent.config.lock.socket_directory]
-        for card in filter(_takes_turns, agent.gpus.cards):
-            argv += ["--gpu", f"{card.id}={card.memory_mib}Mi"]
-        self._started = subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True, cwd="/")
+        cards = filter(_takes_turns, agent.gpus.cards)
+        options = [word for card in cards for word in ("--gpu", f"{card.id}={card.memory_mib}Mi")]
+        self._started = start_daemon(Path(agent.config.lock.socket_directory), options)
         _log.info("lock daemon started", pid=self._started.pid)
 
 

@@ -1,4 +1,4 @@
-"""`baton demo`: three tenants, two simulated GPUs, jobs that do not fit together; three ways side by side."""
+"""`baton demo`: the jobs of three tenants on two simulated GPUs, run in three ways side by side."""
 
 import asyncio
 import tempfile
@@ -21,7 +21,7 @@ app = command_app()
 _PROFILE = "p100-16"
 _TIME_SCALE = 60.0
 _PATIENCE_S = 35.0
-"""Real seconds after which a way that thrashes is stopped and its end estimated."""
+"""Real seconds after which a way that thrashes is stopped and its makespan estimated."""
 _REFRESH_HZ = 8
 
 _TITLES = {
@@ -32,7 +32,7 @@ _TITLES = {
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What one way came to. Times are modelled seconds."""
+    """The result of one way. Times are modelled seconds."""
 
     way: str
     makespan_s: float
@@ -47,13 +47,14 @@ def demo(
     output: FormatOption = Format.TABLE,
     quiet: QuietOption = False,
     patience: Annotated[
-        float, typer.Option(min=1, help="Real seconds after which a way that thrashes is stopped and estimated.")
+        float,
+        typer.Option(min=1, help="Real seconds after which a way that thrashes is stopped and its makespan estimated."),
     ] = _PATIENCE_S,
 ) -> None:
-    """Show what Baton does: the same jobs run serially, unmanaged and with Baton, side by side.
+    """Run the same jobs one after the other, unmanaged, and with Baton, side by side.
 
-    Four jobs of three tenants share two simulated 16 GiB GPUs. Two jobs on one GPU need more memory than it has. Takes
-    less than a minute.
+    Four jobs of three tenants share two simulated GPUs with 16 GiB each. The two jobs on each GPU need more memory than
+    it has. The demo takes less than a minute.
     """
     import time
 
@@ -66,8 +67,9 @@ def demo(
         Job("carol", "carol-1", 1, 11),
     ]
     note(
-        "Two simulated P100 GPUs with 16 GiB each; four jobs of three tenants, each with 11 GiB and half of its time "
-        f"on the GPU.\nTime runs {_TIME_SCALE:.0f} times faster than on a real card.\n",
+        "Four jobs of three tenants share two simulated P100 GPUs with 16 GiB each.\n"
+        "Each job needs 11 GiB and spends half of its time on the GPU.\n"
+        f"Time runs {_TIME_SCALE:.0f} times faster than on a real GPU.\n",
         quiet=quiet,
     )
     started = time.monotonic()
@@ -79,7 +81,10 @@ def demo(
         write_data(outcomes, output)
         return
     _write(outcomes)
-    note(f"\nTook {time.monotonic() - started:.0f} s. Next: `baton run -- your-program`, `baton top`.", quiet=quiet)
+    note(
+        f"\nThe demo took {time.monotonic() - started:.0f} s. Next, try `baton run -- your-program` and `baton top`.",
+        quiet=quiet,
+    )
 
 
 async def _run(scenarios: "list[Scenario]", patience_s: float, *, live: bool) -> None:
@@ -167,5 +172,5 @@ def _write(outcomes: list[Outcome]) -> None:
         )
     write_table(("way", "makespan", "against serial", "fairness", "jobs finished at (s)"), rows)
     if any(outcome.estimated for outcome in outcomes):
-        note("about: stopped before its end because it thrashes, and estimated from its progress")
-    note("fairness: Jain's index over the tenants' progress when the first job was done; 1.00 is even")
+        note("about: stopped before the end because the jobs thrash; estimated from their progress")
+    note("fairness: Jain's index of the tenants' progress when the first job finished; 1.00 is even")

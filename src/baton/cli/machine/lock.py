@@ -1,4 +1,4 @@
-"""`baton lock`: show and steer who runs on the GPUs of this machine."""
+"""`baton lock`: show and control which programs run on the GPUs of this machine."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,19 +13,20 @@ if TYPE_CHECKING:
     from baton.lock.control import ControlClient
     from baton.lock.status import CardStatus, ClientStatus
 
-app = command_app(help="Show and steer who runs on the GPUs of this machine.", no_args_is_help=True)
+app = command_app(help="Show and control which programs run on the GPUs of this machine.", no_args_is_help=True)
 
 SocketDir = Annotated[
-    Path | None, typer.Option(help="The daemon's socket directory; default by $BATON_SOCKET_DIR, then the user.")
+    Path | None, typer.Option(help="The daemon's socket directory. Default: $BATON_SOCKET_DIR, or one for this user.")
 ]
 Selector = Annotated[
-    str, typer.Argument(help="An id or its beginning, pid:N, run:ID, pod:NAMESPACE/NAME, tenant:NAME or name:PROGRAM.")
+    str,
+    typer.Argument(help="An id or its first digits, pid:N, run:ID, pod:NAMESPACE/NAME, tenant:NAME or name:PROGRAM."),
 ]
 _COLOURS = {"holding": "green", "waiting": "yellow", "throttled": "yellow", "dropping": "magenta", "parked": "red"}
 
 
 def client_of(socket_dir: Path | None) -> "ControlClient":
-    """A client of the daemon that serves a socket directory."""
+    """A control client of the daemon that serves a socket directory."""
     from baton.lock.control import ControlClient
     from baton.lock.paths import Paths, default_socket_dir
 
@@ -34,7 +35,7 @@ def client_of(socket_dir: Path | None) -> "ControlClient":
 
 @app.command()
 def status(output: FormatOption = Format.TABLE, socket_dir: SocketDir = None) -> None:
-    """Show GPUs, who holds them, who waits, and what everybody received."""
+    """Show each GPU, its programs, and the GPU time that each program received."""
     from rich.markup import escape
 
     found = client_of(socket_dir).status()
@@ -95,34 +96,37 @@ def _client_row(client: "ClientStatus") -> list[str]:
 
 @app.command("set")
 def set_(
-    gpu: Annotated[str, typer.Option(help="The GPU to change, by UUID or its beginning; all when left out.")] = "",
+    gpu: Annotated[str, typer.Option(help="The GPU to change: its UUID or the beginning of it. Default: all.")] = "",
     quantum: Annotated[str | None, typer.Option(metavar="auto|SECONDS", help="Length of a turn.")] = None,
-    mode: Annotated[str | None, typer.Option(metavar="auto|serial|concurrent", help="How it is shared.")] = None,
+    mode: Annotated[str | None, typer.Option(metavar="auto|serial|concurrent", help="How the GPU is shared.")] = None,
     scheduling: Annotated[
-        bool | None, typer.Option("--on/--off", help="Scheduling on, or off: everybody runs.")
+        bool | None, typer.Option("--on/--off", help="Switch scheduling on or off. When it is off, all programs run.")
     ] = None,
     client: Annotated[str, typer.Option(help="The client to change: an id, pid:N, run:ID, tenant:NAME …")] = "",
-    weight: Annotated[float | None, typer.Option(help="Its weight against others.")] = None,
-    priority: Annotated[str | None, typer.Option(metavar="low|normal|high", help="Its priority.")] = None,
-    cores: Annotated[float | None, typer.Option(help="Its limit in percent of GPU time; 0 for none.")] = None,
-    memory: Annotated[str | None, typer.Option(help="Its memory limit, such as 8Gi; 0 for none.")] = None,
+    weight: Annotated[float | None, typer.Option(help="The client's share relative to others.")] = None,
+    priority: Annotated[str | None, typer.Option(metavar="low|normal|high", help="The client's priority.")] = None,
+    cores: Annotated[float | None, typer.Option(help="The client's limit in percent of GPU time; 0: no limit.")] = None,
+    memory: Annotated[str | None, typer.Option(help="The client's memory limit, such as 8Gi; 0: no limit.")] = None,
     socket_dir: SocketDir = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Change a GPU (quantum, mode, on, off) or a client (weight, priority, cores, memory); it holds over restarts.
+    """Change how a GPU is shared, or the terms of a client.
 
-    A client's new terms last as long as its process.
+    The daemon keeps the changes over restarts. The new terms of a client last as long as its process.
     """
     from baton.lock.control import SetCard, SetClient
 
     of_card = (quantum, mode, scheduling)
     of_client = (weight, priority, cores, memory)
     if all(value is None for value in (*of_card, *of_client)):
-        raise UsageError("nothing to set; give --quantum, --mode, --on or --off, or --client with a term of its own")
+        raise UsageError(
+            "nothing to set; give --quantum, --mode, --on or --off, "
+            "or --client with --weight, --priority, --cores or --memory"
+        )
     if any(value is not None for value in of_client) and not client:
-        raise UsageError("--weight, --priority, --cores and --memory belong to a client; name it with --client")
+        raise UsageError("--weight, --priority, --cores and --memory apply to a client; name it with --client")
     daemon = client_of(socket_dir)
-    # All words are read before the first request leaves: a wrong one changes nothing.
+    # All options are parsed before the first request is sent, so an invalid one changes nothing.
     card = SetCard(gpu, _quantum(quantum), _choice(mode, "--mode", ("auto", "serial", "concurrent")), scheduling)
     terms = SetClient(
         client,
@@ -136,7 +140,7 @@ def set_(
         changed += daemon.send(terms).changed
     if any(value is not None for value in of_card):
         changed += daemon.send(card).changed
-    note("changed: " + (", ".join(changed) or "the defaults for GPUs to come"), quiet=quiet)
+    note("changed: " + (", ".join(changed) or "the defaults for future GPUs"), quiet=quiet)
 
 
 def _quantum(text: str | None) -> float | Literal["auto"] | None:
@@ -156,13 +160,13 @@ def _choice(text: str | None, option: str, allowed: tuple[str, ...]) -> Any:
 
 @app.command()
 def park(client: Selector, socket_dir: SocketDir = None, quiet: QuietOption = False) -> None:
-    """Give a client no more turns; its process stays."""
+    """Stop giving turns to a client; its process keeps running."""
     _park(client, socket_dir, parked=True, quiet=quiet)
 
 
 @app.command()
 def unpark(client: Selector, socket_dir: SocketDir = None, quiet: QuietOption = False) -> None:
-    """Let a parked client take part again."""
+    """Give turns to a parked client again."""
     _park(client, socket_dir, parked=False, quiet=quiet)
 
 

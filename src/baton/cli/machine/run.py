@@ -1,4 +1,4 @@
-"""`baton run -- CMD…`: a program that shares GPUs with the others on this machine."""
+"""`baton run -- CMD…`: run a program that shares GPUs with other programs on this machine."""
 
 import enum
 from typing import Annotated
@@ -13,7 +13,7 @@ app = command_app()
 
 
 class PriorityName(enum.StrEnum):
-    """Who goes first."""
+    """The names of the priority classes."""
 
     LOW = "low"
     NORMAL = "normal"
@@ -26,26 +26,29 @@ class PriorityName(enum.StrEnum):
 )
 def run(
     command: Annotated[list[str], typer.Argument(metavar="CMD…", help="The program and its arguments, after --.")],
-    gpus: Annotated[int, typer.Option(min=0, help="How many GPUs; the least busy are taken. 0: one.")] = 0,
-    memory: Annotated[str, typer.Option(metavar="SIZE", help="Limit of GPU memory on each GPU, such as 8Gi.")] = "",
-    cores: Annotated[int, typer.Option(min=0, max=100, help="Limit of GPU time in percent; 0: none.")] = 0,
-    weight: Annotated[int, typer.Option(min=0, max=1000, help="Share against others; 1 unless given.")] = 0,
-    priority: Annotated[PriorityName | None, typer.Option(help="Goes before lower ones, within bounds.")] = None,
-    tenant: Annotated[str, typer.Option(help="On whose account it runs; you unless given.")] = "",
-    gang: Annotated[bool, typer.Option("--gang", help="Take turns on all its GPUs at once.")] = False,
+    gpus: Annotated[int, typer.Option(min=0, help="Number of GPUs; Baton picks the least busy ones. 0 means one.")] = 0,
+    memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory limit on each GPU, such as 8Gi.")] = "",
+    cores: Annotated[int, typer.Option(min=0, max=100, help="Limit of GPU time in percent; 0: no limit.")] = 0,
+    weight: Annotated[int, typer.Option(min=0, max=1000, help="Share relative to other programs; 0 means 1.")] = 0,
+    priority: Annotated[
+        PriorityName | None, typer.Option(help="Goes before lower priorities, which still get turns.")
+    ] = None,
+    tenant: Annotated[str, typer.Option(help="The tenant that the GPU time is charged to. Default: you.")] = "",
+    gang: Annotated[bool, typer.Option("--gang", help="Take turns on all GPUs of the program at once.")] = False,
     oversubscribe: Annotated[
         bool | None,
-        typer.Option("--oversubscribe/--no-oversubscribe", help="Whether it may use more memory than the GPU has."),
+        typer.Option("--oversubscribe/--no-oversubscribe", help="Let the program use more memory than the GPU has."),
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Run a program that shares GPUs with the others on this machine.
+    """Run a program that shares GPUs with other programs on this machine.
 
-    Starts the lock daemon if none runs. The exit code is the program's. At the end one line says what it got.
+    Starts the lock daemon if none is running. Exits with the exit code of the program, after one line that says how
+    much GPU time it received.
     """
     from baton.local import daemon, launch
 
-    wishes = launch.Wishes(
+    requests = launch.Requests(
         gpus=gpus,
         memory_bytes=parse_size(memory, "--memory") if memory else 0,
         cores_percent=cores,
@@ -56,12 +59,12 @@ def run(
         oversubscribe=oversubscribe,
     )
     if gang and gpus < 2:
-        raise UsageError(f"--gang is for several GPUs, but --gpus is {gpus}; ask for at least 2")
+        raise UsageError(f"--gang needs several GPUs, but --gpus is {gpus}; ask for at least 2")
     machine = launch.find_machine()
     sockets = launch.find_sockets()
-    job = launch.Launch(command, wishes, sockets, machine)
+    job = launch.Launch(command, requests, sockets, machine)
     if machine:
-        note("baton: no NVIDIA driver here, using the simulated GPUs", quiet=quiet)
+        note("baton: no NVIDIA driver here; using the simulated GPUs", quiet=quiet)
     if daemon.ensure(sockets, machine):
         note(f"baton: started the lock daemon in {sockets.parent}", quiet=quiet)
     try:
@@ -69,7 +72,7 @@ def run(
     except BatonError:
         if gpus:
             raise
-        status = None  # a daemon that others control: the program sees all GPUs, and that is all we can do
+        status = None  # this user may not control the daemon, so the program sees all GPUs
     with job.choosing(status) as chosen:
         code = job.run(job.environment(chosen))
     account = job.account() if status is not None else None

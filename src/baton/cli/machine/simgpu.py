@@ -1,7 +1,7 @@
-"""`baton simgpu`: simulated GPUs for a machine that has none, or for one that must not be broken.
+"""`baton simgpu`: simulated GPUs for a machine that has none, or whose GPUs must not be broken.
 
-`start` prints shell words, so that `eval "$(baton simgpu start)"` is all it takes; what it says to people goes to
-stderr. A fault that `inject` makes stays until `inject heal`, except for an Xid, which is a moment.
+`start` prints shell commands for `eval "$(baton simgpu start)"`; messages for people go to stderr. A fault stays until
+`inject heal`, except an Xid, which happens once.
 """
 
 import enum
@@ -25,19 +25,23 @@ _MIB = 1 << 20
 
 DirectoryOption = Annotated[
     Path | None,
-    typer.Option("--dir", metavar="DIR", help="Where the machine lives; $BATON_SIMGPU_DIR or a place of your own."),
+    typer.Option(
+        "--dir",
+        metavar="DIR",
+        help="The directory of the machine. Default: $BATON_SIMGPU_DIR, or one for this user.",
+    ),
 ]
 
 
 @app.callback()
 def _root(context: typer.Context) -> None:
-    """Simulated GPUs: start, look at, break, stop."""
+    """Start, inspect, break and stop simulated GPUs."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
 
 class Fault(enum.StrEnum):
-    """What can be done to a card."""
+    """The faults of a card, and their end."""
 
     XID = "xid"
     OFF_BUS = "off-bus"
@@ -51,7 +55,7 @@ _C_NAMES = {Fault.OFF_BUS: "lost"}
 
 
 class Started(msgspec.Struct, frozen=True):
-    """What `start` reports."""
+    """The result of `start`."""
 
     directory: str
     created: bool
@@ -61,13 +65,13 @@ class Started(msgspec.Struct, frozen=True):
 
 @app.command()
 def start(
-    gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="How many cards; 2 unless given.")] = None,
+    gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="Number of cards. Default: 2.")] = None,
     profile: Annotated[
         list[str] | None,
         typer.Option(
             "--profile",
             metavar="NAME|FILE",
-            help="p100-16 (default), t4, l4, a100-80, h100, rtx-4090, or a YAML file; several times: one per card.",
+            help="p100-16 (default), t4, l4, a100-80, h100, rtx-4090, or a YAML file. Repeat it for different cards.",
         ),
     ] = None,
     directory: DirectoryOption = None,
@@ -77,10 +81,10 @@ def start(
     output: FormatOption = Format.TABLE,
     quiet: QuietOption = False,
 ) -> None:
-    """Make simulated GPUs and print the environment to use.
+    """Start simulated GPUs and print the environment for using them.
 
-    In a shell: eval "$(baton simgpu start)". Starting the same machine again changes nothing
-    and prints the same environment.
+    In a shell: eval "$(baton simgpu start)". Starting the same machine again changes nothing and prints the same
+    environment.
     """
     from baton.gpu import profiles, simulated
 
@@ -89,7 +93,7 @@ def start(
     chosen = [profiles.find(name) for name in profile or ["p100-16"]]
     count = gpus if gpus is not None else max(2, len(chosen))
     if count < len(chosen):
-        raise UsageError(f"--gpus is {count}, but there are {len(chosen)} profiles; each needs a card")
+        raise UsageError(f"--gpus is {count}, but there are {len(chosen)} profiles; each profile needs a card")
     if len(chosen) > 1 and count != len(chosen):
         raise UsageError(f"--gpus is {count}, but there are {len(chosen)} profiles; give one profile, or one per card")
     cards = chosen * count if len(chosen) == 1 else chosen
@@ -110,9 +114,9 @@ def start(
 
 @app.command()
 def status(directory: DirectoryOption = None, output: FormatOption = Format.TABLE) -> None:
-    """Show the cards, their clients and their faults.
+    """Show the cards, the programs that use them, and their faults.
 
-    Also lists the calls that programs asked for and that are not simulated.
+    Also lists driver calls that programs tried to use and that are not simulated.
     """
     from baton.gpu import simulated
 
@@ -128,7 +132,7 @@ def status(directory: DirectoryOption = None, output: FormatOption = Format.TABL
         typer.echo()
         write_table(("gpu", "pid", "program", "memory MiB", "managed MiB", "paged MiB", "kernels", "busy s"), rows)
     if machine.unsupported:
-        typer.echo("\nasked for and not simulated:")
+        typer.echo("\nused but not simulated:")
         write_table(
             ("call", "times"),
             [(name, str(times)) for name, times in sorted(machine.unsupported.items(), key=lambda item: -item[1])],
@@ -172,22 +176,26 @@ def _client_rows(machine: "MachineStatus") -> list[tuple[str, ...]]:
 def inject(
     fault: Annotated[
         Fault,
-        typer.Argument(metavar="FAULT", help="xid, off-bus, ecc, hang, slow-link, or heal, which undoes all of them."),
+        typer.Argument(metavar="FAULT", help="xid, off-bus, ecc, hang, slow-link, or heal, which removes all faults."),
     ],
-    number: Annotated[int | None, typer.Argument(metavar="XID", help="With xid: its number, such as 31.")] = None,
+    number: Annotated[int | None, typer.Argument(metavar="XID", help="For xid: its number, such as 31.")] = None,
     gpu: Annotated[
-        int | None, typer.Option("--gpu", min=0, help="Which card. `heal` without it heals all of them.")
+        int | None, typer.Option("--gpu", min=0, help="The card. Without it, `heal` heals all cards.")
     ] = None,
-    pid: Annotated[int | None, typer.Option("--pid", min=1, help="With xid or hang: the process to hit.")] = None,
-    factor: Annotated[float, typer.Option("--factor", help="With slow-link: the part of the bandwidth left.")] = 0.1,
+    pid: Annotated[
+        int | None, typer.Option("--pid", min=1, help="For xid or hang: the process that it affects.")
+    ] = None,
+    factor: Annotated[
+        float, typer.Option("--factor", help="For slow-link: the remaining fraction of the bandwidth.")
+    ] = 0.1,
     directory: DirectoryOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Break a card, or heal it.
 
-    xid N reports an error to whoever listens; one that is a program's own fault also ends a program's contexts. off-bus
-    loses the card, ecc is an uncorrectable memory error, hang never ends the next kernel, slow-link leaves --factor of
-    the bandwidth to the host. heal undoes all of them, as a reset would.
+    xid N reports an error to the programs that listen for errors; an Xid that a program caused also destroys its
+    contexts. off-bus removes the card from the bus. ecc is an uncorrectable memory error. hang makes the next kernel
+    run forever. slow-link leaves --factor of the bandwidth to the host. heal removes all faults, like a reset.
     """
     from baton.gpu import simulated
 
@@ -195,7 +203,7 @@ def inject(
         raise UsageError(
             "the fault xid needs its number, as in `baton simgpu inject xid 31`"
             if number is None
-            else f"{number} is one word too many: only the fault xid takes a number"
+            else f"unexpected argument {number}: only the fault xid takes a number"
         )
     if pid is not None and fault not in (Fault.XID, Fault.HANG):
         raise UsageError(f"--pid goes with xid and hang, not with {fault}")
@@ -204,7 +212,7 @@ def inject(
     where = directory or simulated.default_directory()
     count = len(simulated.status(where).cards)
     if gpu is None and count > 1 and fault is not Fault.HEAL:
-        raise UsageError(f"the machine has {count} cards; say which one with --gpu 0 to --gpu {count - 1}")
+        raise UsageError(f"the machine has {count} cards; choose one with --gpu 0 to --gpu {count - 1}")
     if gpu is not None and gpu >= count:
         raise UsageError(
             f"--gpu is {gpu}; the machine has {'only card 0' if count == 1 else f'cards 0 to {count - 1}'}"
@@ -226,12 +234,14 @@ def inject(
 @app.command()
 def stop(
     directory: DirectoryOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Even while processes use it; their cards are lost.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Stop it even while processes use it; they lose their cards.")
+    ] = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Remove the machine.
+    """Remove the simulated machine.
 
-    Refused while a process uses it, unless --force.
+    Fails while a process uses the machine, unless --force is given.
     """
     from baton.gpu import simulated
 

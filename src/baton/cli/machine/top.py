@@ -1,4 +1,4 @@
-"""`baton top`: a live picture of the GPUs of this machine: holders, waiters, shares, memory, history."""
+"""`baton top`: a live view of the GPUs of this machine: holders, waiters, shares, memory, history."""
 
 import contextlib
 import sys
@@ -28,7 +28,7 @@ _COLOURS = {"holding": "green", "dropping": "magenta", "waiting": "yellow", "thr
 
 
 class History:
-    """How busy each card was, and what each client got of it, between two looks."""
+    """How busy each card was, and the share that each client received, since the last update."""
 
     def __init__(self) -> None:
         self._before: Status | None = None
@@ -36,7 +36,7 @@ class History:
         self.shares: dict[str, float] = {}
 
     def add(self, status: "Status") -> None:
-        """Take one more look into account."""
+        """Add one more status."""
         before, self._before = self._before, status
         if before is None or before.epoch != status.epoch:
             return
@@ -50,20 +50,22 @@ class History:
             self.busy.setdefault(card.gpu, deque(maxlen=_HISTORY)).append(min(1.0, held))
 
     def line(self, gpu: str) -> str:
-        """The history of a card as a row of blocks, the newest at the right."""
+        """The history of a card as a row of blocks, the latest on the right."""
         row = "".join(_BLOCKS[round(share * (len(_BLOCKS) - 1))] for share in self.busy.get(gpu, ()))
         return row.rjust(_HISTORY)
 
 
 @app.command()
 def top(
-    every: Annotated[float, typer.Option(min=0.05, max=60, help="Seconds between two looks.")] = 0.5,
-    once: Annotated[bool, typer.Option("--once", help="Print one picture and end; so without a terminal.")] = False,
+    every: Annotated[float, typer.Option(min=0.05, max=60, help="Seconds between two updates.")] = 0.5,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print the view once and exit. Default without a terminal.")
+    ] = False,
     socket_dir: Annotated[Path | None, typer.Option(help="The daemon's socket directory.")] = None,
 ) -> None:
-    """Watch who runs on which GPU, who waits, and what everybody got. Ctrl-C ends it.
+    """Watch which programs run on each GPU, which wait, and what each received.
 
-    A daemon that is restarted meanwhile is waited for.
+    Press Ctrl-C to exit. If the daemon stops, the view stays and continues with the next daemon.
     """
     from rich.live import Live
 
@@ -75,18 +77,18 @@ def top(
     history, seen = History(), daemon.status()
     history.add(seen)
     if once or not sys.stdout.isatty():
-        console().print(_picture(daemon.status(), history))
+        console().print(_view(daemon.status(), history))
         return
     with Live(console=console(), screen=True, auto_refresh=False) as display:
-        for status in _looks(daemon, every):
+        for status in _statuses(daemon, every):
             if status is not None:
                 history.add(status)
                 seen = status
-            display.update(_picture(seen, history, lost=status is None), refresh=True)
+            display.update(_view(seen, history, lost=status is None), refresh=True)
 
 
-def _looks(daemon: "ControlClient", every_s: float) -> Iterator["Status | None"]:
-    """The status again and again; None while no daemon answers: programs outlive it, and so does the picture."""
+def _statuses(daemon: "ControlClient", every_s: float) -> Iterator["Status | None"]:
+    """The status repeatedly; None while no daemon answers: programs outlive the daemon, and so does the view."""
     from baton.errors import UnavailableError
 
     while True:
@@ -96,7 +98,7 @@ def _looks(daemon: "ControlClient", every_s: float) -> Iterator["Status | None"]
         time.sleep(every_s)
 
 
-def _picture(status: "Status", history: History, *, lost: bool = False) -> "RenderableType":
+def _view(status: "Status", history: History, *, lost: bool = False) -> "RenderableType":
     from rich.console import Group
     from rich.text import Text
 
@@ -108,7 +110,7 @@ def _picture(status: "Status", history: History, *, lost: bool = False) -> "Rend
         style="bold",
     )
     if lost:
-        head = Text("no lock daemon answers; this is what the last one said", style="bold red")
+        head = Text("no lock daemon answers; this is its last status", style="bold red")
     return Group(head, Text(), _cards(status, history), Text(), _clients(status, history))
 
 
@@ -116,7 +118,7 @@ def _cards(status: "Status", history: History) -> "RenderableType":
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for title in ("GPU", "BUSY", "MODE", "QUANTUM", "SWITCH COST", "WANTED / MEMORY", "LINK"):
+    for title in ("GPU", "BUSY", "MODE", "QUANTUM", "SWITCH COST", "NEEDED / MEMORY", "LINK"):
         table.add_column(title)
     for card in status.gpus:
         table.add_row(
@@ -151,7 +153,7 @@ def _clients(status: "Status", history: History) -> "RenderableType":
         "TENANT",
         "WEIGHT",
         "NOW",
-        "GOT",
+        "RECEIVED",
         "WAITED",
         "TURNS",
         "MEMORY",

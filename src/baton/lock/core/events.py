@@ -1,8 +1,8 @@
-"""What can happen to the lock, and what it wants done.
+"""The events that the lock handles and the instructions that it gives.
 
-An event is a fact that the driver saw (a frame, a lost connection, a sample, a command); an instruction is something
-only the driver can do (send a frame, close a connection). Both are frozen, so that a story of events can be kept,
-printed and replayed.
+An event is a fact that the driver observed (a frame, a lost connection, a sample, a command). An instruction is
+something that only the driver can do (send a frame, close a connection). Both are frozen, so that a sequence of events
+can be stored, printed and replayed.
 """
 
 import enum
@@ -16,7 +16,7 @@ ClientId = NewType("ClientId", int)
 
 
 class Mode(enum.StrEnum):
-    """How clients of one card are put beside each other; AUTO decides by what fits and what was measured."""
+    """How the clients of one card share it; AUTO decides by what fits and by what was measured."""
 
     AUTO = "auto"
     SERIAL = "serial"
@@ -24,7 +24,7 @@ class Mode(enum.StrEnum):
 
 
 class Priority(enum.IntEnum):
-    """A waiter of a higher class goes first, until a lower one has waited out its bound."""
+    """A waiter of a higher class goes first, until the wait of a lower one exceeds its bound."""
 
     LOW = 0
     NORMAL = 1
@@ -32,7 +32,7 @@ class Priority(enum.IntEnum):
 
 
 class Measure(enum.StrEnum):
-    """What is done about a client that ignores DROP_LOCK."""
+    """What the lock does about a client that ignores DROP_LOCK."""
 
     REPORT = "report"
     DISCONNECT = "disconnect"
@@ -40,7 +40,7 @@ class Measure(enum.StrEnum):
 
 
 class Terms(msgspec.Struct, frozen=True, gc=False):
-    """What a client is served under. A limit of 0 means none."""
+    """The terms under which a client is served. A limit of 0 means no limit."""
 
     weight: float = 1.0
     priority: Priority = Priority.NORMAL
@@ -54,7 +54,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class CardAdded(Event, frozen=True, gc=False):
-    """A card exists; 0 means that nobody knows its memory, or how fast paging moves it over the link."""
+    """A card exists. A value of 0 means that its memory, or the paging speed of its link, is unknown."""
 
     card: CardId
     capacity_bytes: int = 0
@@ -77,7 +77,7 @@ class Joined(Event, frozen=True, gc=False):
 
 
 class Described(Event, frozen=True, gc=False):
-    """A client said who it is. `terms` are those that count, not those that were asked for."""
+    """A client described itself. `terms` are the terms in force, not those that it asked for."""
 
     client: ClientId
     name: str = ""
@@ -95,13 +95,13 @@ class Requested(Event, frozen=True, gc=False):
 
 
 class Released(Event, frozen=True, gc=False):
-    """LOCK_RELEASED: the answer to DROP_LOCK, an early release, or a waiter that no longer wants."""
+    """LOCK_RELEASED: the answer to DROP_LOCK, an early release, or a waiter that no longer wants the lock."""
 
     client: ClientId
 
 
 class Left(Event, frozen=True, gc=False):
-    """The connection is gone."""
+    """The client's connection was lost or closed."""
 
     client: ClientId
 
@@ -117,7 +117,7 @@ class Reported(Event, frozen=True, gc=False):
 
 
 class Resumed(Event, frozen=True, gc=False):
-    """A client is back after its connection, or the daemon, was lost."""
+    """A client has reconnected after it lost its connection or the daemon."""
 
     client: ClientId
     previous: ClientId
@@ -144,7 +144,7 @@ class Vanished(Event, frozen=True, gc=False):
 
 
 class Sampled(Event, frozen=True, gc=False):
-    """What telemetry saw of a card; None where it cannot tell."""
+    """What telemetry measured on a card; None where it has no value."""
 
     card: CardId
     capacity_bytes: int | None = None
@@ -157,46 +157,46 @@ class Ticked(Event, frozen=True, gc=False):
 
 
 class QuantumSet(Event, frozen=True, gc=False):
-    """A fixed quantum, or None for the adaptive one; card None means every card, also those to come."""
+    """A fixed quantum, or None for the adaptive one. Card None means every card, including future ones."""
 
     quantum_s: float | None
     card: CardId | None = None
 
 
 class ModeSet(Event, frozen=True, gc=False):
-    """A mode for one card or for all."""
+    """A mode for one card, or for all cards."""
 
     mode: Mode
     card: CardId | None = None
 
 
 class SchedulingSet(Event, frozen=True, gc=False):
-    """Scheduling switched on or off: off means that everybody runs."""
+    """Scheduling was switched on or off: when it is off, all clients run."""
 
     on: bool
     card: CardId | None = None
 
 
 class TermsSet(Event, frozen=True, gc=False):
-    """New terms for a client."""
+    """A client was given new terms."""
 
     client: ClientId
     terms: Terms
 
 
 class Parked(Event, frozen=True, gc=False):
-    """A parked client keeps its process and gets no turn."""
+    """A client was parked or unparked: a parked client keeps its process and gets no turn."""
 
     client: ClientId
     parked: bool
 
 
 class Instruction(msgspec.Struct, frozen=True, gc=False):
-    """Something to be done by the driver, in the order given."""
+    """Something that the driver must do; the order of instructions counts."""
 
 
 class Grant(Instruction, frozen=True, gc=False):
-    """Send LOCK_OK. The journal must know of it before."""
+    """Send LOCK_OK. The journal must be written before."""
 
     client: ClientId
 
@@ -208,14 +208,14 @@ class Drop(Instruction, frozen=True, gc=False):
 
 
 class Switch(Instruction, frozen=True, gc=False):
-    """Tell a client that scheduling is on or off."""
+    """Tell a client whether scheduling is on."""
 
     client: ClientId
     on: bool
 
 
 class Limit(Instruction, frozen=True, gc=False):
-    """Tell a client its limits."""
+    """Send a client its limits."""
 
     client: ClientId
     memory_bytes: int
@@ -246,7 +246,7 @@ class Close(Instruction, frozen=True, gc=False):
 
 
 class Kill(Instruction, frozen=True, gc=False):
-    """End the process of a client that does not let go."""
+    """Kill the process of a client that does not release the lock."""
 
     client: ClientId
     pid: int
@@ -254,13 +254,13 @@ class Kill(Instruction, frozen=True, gc=False):
 
 
 class Record(Instruction, frozen=True, gc=False):
-    """The holders of a card changed; whoever keeps the journal writes it now, before what follows is sent."""
+    """The holders of a card have changed: write the journal now, before carrying out what follows."""
 
     card: CardId
 
 
-class Say(Instruction, frozen=True, gc=False):
-    """Something for the daemon's own log."""
+class Log(Instruction, frozen=True, gc=False):
+    """Write a line to the daemon's log."""
 
     level: str
     event: str

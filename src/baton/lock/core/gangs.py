@@ -1,20 +1,20 @@
-"""Several cards at once, all or none.
+"""Gangs: several cards at once, all or none.
 
-A gang is due when its turn has come on every one of its cards: nobody who waits there has received less, and neither
-has the holder. From then on its cards are kept free as they drain, and it is granted all of them in one step. A gang
-never holds one card while it waits for another, and among gangs that want the same card only the one with the lowest
-ticket may keep cards free; so there is no circle of waiting. Because being due is decided by what was received on each
-card, single clients lose nothing to a gang that has few rivals elsewhere; because a gang that waits past its bound
-is due in any case, they cannot keep it out either.
+A gang is due when its turn has come on all of its cards: on none of them has a waiter or the holder received less. From
+then on each of its cards is kept free once it is released, and all are granted in one step. A gang never holds one card
+while it waits for another, and among gangs that want the same card only the one with the lowest ticket may keep cards
+free, so gangs cannot deadlock. Whether a gang is due depends on the time received on each card, so single clients lose
+nothing to a gang that has few rivals elsewhere. A gang that waits past its bound is due in any case, so single clients
+cannot starve it.
 """
 
-from baton.lock.core import order
+from baton.lock.core import precedence
 from baton.lock.core.settings import Settings
 from baton.lock.core.state import Card, Client, Gang, Phase
 
 
 def complete(gang: Gang, now_s: float, settings: Settings) -> bool:
-    """All members are connected, or the missing ones were given time enough."""
+    """Whether all members are connected, or the missing ones have had enough time."""
     return len(gang.members) >= gang.size or now_s - gang.formed_s >= settings.gang_grace_s
 
 
@@ -25,27 +25,27 @@ def comes_due(gang: Gang, now_s: float, settings: Settings) -> bool:
     if any(member.phase is Phase.DROPPING for member in gang.members.values()):
         return False
     waiting = [member for member in gang.members.values() if member.phase is Phase.WAITING and member.card.on]
-    if not waiting or any(not order.eligible(member.card, member) for member in waiting):
+    if not waiting or any(not precedence.eligible(member.card, member) for member in waiting):
         return False
-    if any(order.overdue(member.card, member, now_s, settings) for member in waiting):
+    if any(precedence.overdue(member.card, member, now_s, settings) for member in waiting):
         return True
     opening = False
     for member in waiting:
         card = member.card
         if not card.exclusive:
-            pace_s, least = order.pace(card, settings, member)
+            pace_s, least = precedence.pace(card, settings, member)
             if pace_s and member.vtime > least + 1e-9:
                 return False
             opening = True
             continue
         for rival in card.waiters.values():
-            if rival.gang is None and order.eligible(card, rival) and _precedes(rival, member):
+            if rival.gang is None and precedence.eligible(card, rival) and _precedes(rival, member):
                 return False
         held = False
         for holder in card.holders.values():
             if holder.gang is gang or holder.phase is Phase.DROPPING:
                 continue
-            if not order.outranks(card, member, holder, now_s, settings):
+            if not precedence.outranks(card, member, holder, now_s, settings):
                 return False
             held = held or (holder.turn is not None and now_s < holder.turn.granted_s + card.quantum_s)
         opening = opening or not held
@@ -59,7 +59,7 @@ def _precedes(rival: Client, member: Client) -> bool:
 
 
 def leads(gang: Gang) -> bool:
-    """No due gang with a lower ticket wants one of its cards."""
+    """Whether no due gang with a lower ticket wants one of its cards."""
     for member in gang.members.values():
         for rival in member.card.waiters.values():
             other = rival.gang
@@ -81,7 +81,7 @@ def reservation(card: Card) -> Client | None:
 
 
 def grantable(gang: Gang) -> bool:
-    """Whether every card that the gang waits for can be given to it in this instant."""
+    """Whether every card that the gang waits for can be granted to it now."""
     for member in gang.members.values():
         if member.phase is Phase.DROPPING:
             return False
@@ -92,6 +92,6 @@ def grantable(gang: Gang) -> bool:
             continue
         if card.exclusive and (card.holders or card.ghosts):
             return False
-        if not order.eligible(card, member):
+        if not precedence.eligible(card, member):
             return False
     return leads(gang)

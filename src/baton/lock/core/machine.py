@@ -1,11 +1,11 @@
 """The lock's state machine: `handle(event, now_s)` in, instructions out, and `next_deadline()` for the one timer.
 
-It knows no clock, socket, thread or file. `now_s` comes from a monotonic clock and may stand still between events. No
-sequence of events raises: what makes no sense is answered with a log line or by closing the connection.
+It uses no clock, socket, thread or file. `now_s` comes from a monotonic clock and may stand still between events. No
+sequence of events raises: an event that makes no sense results in a log line or in a closed connection.
 
-An event changes the state of one or a few cards and marks them; then every marked card is *settled*: its mode is
-chosen, holders whose time is over are dropped, free places are granted, and the moment is computed at which to look
-again. Settling one card may mark another (gangs), never the same one twice for the same reason, so it ends.
+An event changes the state of one or a few cards and marks them. Then every marked card is scheduled (see
+`scheduling`). Scheduling one card may mark another (gangs), but never the same card twice for the same reason, so it
+ends.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from baton.lock.core.departed import Departed
 from baton.lock.core.effects import Effects
 from baton.lock.core.events import ClientId, Event, Instruction
 from baton.lock.core.registry import Registry
+from baton.lock.core.scheduling import CardScheduler
 from baton.lock.core.settings import Settings
-from baton.lock.core.settling import Settling
 from baton.lock.core.state import Card, Client, Gang, Phase
 from baton.lock.core.turns import Turns
 from baton.model.ids import CardId
@@ -35,7 +35,7 @@ class LockCore:
         self._registry = Registry(settings)
         self._effects = Effects()
         self._turns = Turns(settings, self._registry, self.departed, self._effects)
-        self._settling = Settling(settings, self._registry, self._turns, self._effects)
+        self._scheduler = CardScheduler(settings, self._registry, self._turns, self._effects)
         self.cards = self._registry.cards
         self.clients = self._registry.clients
         self._handlers: dict[type[Event], Callable[[Any, float], None]] = {
@@ -59,18 +59,18 @@ class LockCore:
         }
 
     def handle(self, event: Event, now_s: float) -> list[Instruction]:
-        """Let one thing happen; returns what must be done about it, in order."""
-        effects, settling = self._effects, self._settling
+        """Handle one event; returns the instructions that follow from it, in order."""
+        effects, scheduler = self._effects, self._scheduler
         effects.instructions = []
         effects.recorded.clear()
         self._handlers[type(event)](event, now_s)
         marked = effects.marked
         for card in list(marked.values()):
-            # All modes first: a gang is granted by looking at several cards.
-            settling.review(card, now_s)
+            # All modes first: granting a gang depends on the modes of several cards.
+            scheduler.review(card, now_s)
         while marked:
             _, card = marked.popitem()
-            settling.settle(card, now_s)
+            scheduler.schedule(card, now_s)
         if effects.recorded:
             return [*(ev.Record(card) for card in effects.recorded), *effects.instructions]
         return effects.instructions
@@ -80,14 +80,14 @@ class LockCore:
         self._registry.advance(now_s)
 
     def next_deadline(self) -> float | None:
-        """When to send the next `Ticked`; None while only events can change anything."""
+        """When to send the next `Ticked`; None if only other events can change anything."""
         deadlines = [card.deadline_s for card in self.cards.values() if card.deadline_s is not None]
         return min(deadlines) if deadlines else None
 
     def _known(self, client_id: ClientId, what: str, now_s: float) -> Client | None:
         client = self.clients.get(client_id)
         if client is None:
-            self._effects.instructions.append(ev.Say("debug", "unknown client", client_id, None, what))
+            self._effects.instructions.append(ev.Log("debug", "unknown client", client_id, None, what))
             return None
         self._effects.mark(client.card, now_s)
         return client
@@ -102,7 +102,7 @@ class LockCore:
 
     def _joined(self, event: ev.Joined, now_s: float) -> None:
         if event.client in self.clients:
-            self._effects.instructions.append(ev.Say("warning", "client id in use", event.client, event.card))
+            self._effects.instructions.append(ev.Log("warning", "client id already in use", event.client, event.card))
             self._turns.remove(self.clients[event.client], now_s)
             self._effects.instructions.append(ev.Close(event.client, "registered twice"))
             return
@@ -154,7 +154,7 @@ class LockCore:
             return
         recovery.give_up(client.card, client)
         if client.phase is not Phase.IDLE:
-            self._effects.say("debug", "request repeated", client, detail=client.phase.value)
+            self._effects.log("debug", "request repeated", client, detail=client.phase.value)
             return
         if client.gang is None:
             self._turns.enqueue(client, now_s)
@@ -182,7 +182,7 @@ class LockCore:
             if gang is not None and gang.requested:
                 self._turns.enqueue(client, now_s)
         else:
-            self._effects.say("debug", "release without a turn", client)
+            self._effects.log("debug", "released without holding", client)
 
     def _left(self, event: ev.Left, now_s: float) -> None:
         client = self._known(event.client, "left", now_s)
@@ -211,7 +211,7 @@ class LockCore:
         lost = self.clients.get(event.previous)
         inherits = lost is not None and lost is not client and lost.pid == client.pid and lost.card is card
         if inherits and lost is not None:
-            # The client noticed the loss before we did; its old connection is dead.
+            # The client noticed the lost connection before the daemon did; the old connection is dead.
             had_turn = lost.owns()
             self._turns.remove(lost, now_s)
             self._effects.instructions.append(ev.Close(lost.id, "resumed on another connection"))
@@ -229,7 +229,7 @@ class LockCore:
                 client.turn.paging = False
             recovery.adopted(card)
             if not rightful:
-                self._effects.say("warning", "turn claimed that is not known", client)
+                self._effects.log("warning", "client claims a turn that it was not given", client)
                 self._turns.drop(client, now_s)
         elif event.waiting and client.phase is Phase.IDLE:
             self._requested(ev.Requested(client.id), now_s)
@@ -244,7 +244,7 @@ class LockCore:
         card = self._registry.card(event.card, now_s)
         self._effects.mark(card, now_s)
         if card.ghosts.pop(event.client, None) is not None:
-            self._effects.say("info", "recalled holder ended", card=card)
+            self._effects.log("info", "recalled holder exited", card=card)
             self._effects.recorded[card.id] = None
 
     def _sampled(self, event: ev.Sampled, now_s: float) -> None:
@@ -274,12 +274,12 @@ class LockCore:
             if turn is None or not turn.paging:
                 continue
             part = moved // len(card.holders)
-            # A page-in shorter than the time between two looks does not fill the link on average.
+            # A page-in that is shorter than the sampling interval does not fill the link on average.
             if busy or part > (client.need_bytes or part) // 8:
                 turn.paged_bytes += part
                 client.ledger.paged_bytes += part
             else:
-                # A turn may begin with work on the CPU; only a few quiet samples say that there is nothing to page.
+                # A turn may begin with work on the CPU; only several quiet samples mean that there is nothing to page.
                 turn.quiet_samples += 1
                 turn.paging = turn.paged_bytes == 0 and turn.quiet_samples < _QUIET_SAMPLES
         modes.observe_link(card, card.pcie_rate, link_rate, self.settings)
@@ -346,9 +346,11 @@ class LockCore:
         if event.parked:
             if client.phase is Phase.WAITING:
                 card.deactivate(client)
-            self._effects.notice(client, "parked", "parked: it keeps its process and gets no turn until it is unparked")
+            self._effects.notice(
+                client, "parked", "parked: the process keeps running and gets no turn until it is unparked"
+            )
         else:
             if client.phase is Phase.WAITING:
                 client.eligible_s = now_s
                 card.activate(client)
-            self._effects.notice(client, "unparked", "unparked: it takes part again")
+            self._effects.notice(client, "unparked", "unparked: the process gets turns again")

@@ -1,9 +1,9 @@
-"""Together or in turns.
+"""Whether the clients of a card run together or in turns.
 
 In automatic mode a card is concurrent while the working sets of its active clients fit, and exclusive when they do
-not; the two thresholds lie apart, and a client that just paused still counts, so that the card does not flap. Sizes
-can mislead, so behaviour has the last word: when several run, the link is busy paging and their work has slowed
-down against what each did alone, the card is made exclusive for a while, longer each time it happens again.
+not. The two thresholds differ, and a client that has just paused still counts, so that the card does not flap. Sizes
+can mislead, so behaviour has the last word: when several clients run, the link is busy paging and the clients are
+slower than each was alone, the card becomes exclusive for a while, longer each time it happens again.
 """
 
 from baton.lock.core.events import Mode
@@ -12,7 +12,7 @@ from baton.lock.core.state import Card, Client
 
 
 def demand_bytes(card: Card, now_s: float, settings: Settings) -> int | None:
-    """Sum of the working sets in play; None when one of them is unknown."""
+    """Sum of the working sets that count; None when one of them is unknown."""
     total = 0
     recent_s = min(2 * card.quantum_s, settings.max_quantum_s) if card.exclusive else 0.0
     for client in card.clients.values():
@@ -34,7 +34,7 @@ def wants_exclusive(card: Card, now_s: float, settings: Settings) -> bool:
     if card.mode is Mode.CONCURRENT:
         return False
     if card.ghosts:
-        # Until the holders of an earlier daemon are back, nothing is known that could justify a change.
+        # Until the holders of an earlier daemon have resumed, too little is known to justify a change.
         return card.exclusive
     if now_s < card.thrash_until_s:
         return True
@@ -45,13 +45,13 @@ def wants_exclusive(card: Card, now_s: float, settings: Settings) -> bool:
 
 
 def observe_report(card: Card, client: Client, launches: int, sync_s: float, settings: Settings) -> None:
-    """Learn from one report: alone it is the yardstick, beside others it may be a sign of thrashing."""
+    """Learn from one report: of a client alone it is the reference, beside others it may be a sign of thrashing."""
     if launches <= 0:
         return
     per_launch_s = sync_s / launches
     if len(card.holders) <= 1:
         turn = client.turn
-        # Where the link's counters are known they tell what a turn paged; a report may still be about the turn before.
+        # Where the link's counters are known they say what a turn paged; a report may still concern the previous turn.
         if turn is not None and turn.paging and client.solo_sync_s is not None and card.pcie_bytes is None:
             excess_s = sync_s - launches * client.solo_sync_s
             if per_launch_s > 2 * client.solo_sync_s:
@@ -68,13 +68,13 @@ def observe_report(card: Card, client: Client, launches: int, sync_s: float, set
 
 
 def thrashes(card: Card, settings: Settings) -> bool:
-    """Whether what was measured while several ran says that they evict each other."""
+    """Whether the measurements while several clients ran mean that they evict each other."""
     if card.exclusive or len(card.holders) < 2:
         return False
     slow = sum(client.slow_reports >= settings.thrash_samples for client in card.holders.values())
     if card.pcie_bytes is None:
-        # One slow client may simply have reached heavier kernels; all of them at once have not, and neither has one
-        # whose work slowed down beside a newcomer that never ran alone.
+        # One slow client may have reached heavier kernels. It is thrashing if most clients slow down at once, or if
+        # all clients with a reference slow down beside a newcomer that has never run alone.
         known = sum(client.solo_sync_s is not None for client in card.holders.values())
         beside_newcomer = slow > 0 and slow == known < len(card.holders)
         return beside_newcomer or (slow >= 2 and slow * 2 > len(card.holders))
@@ -83,14 +83,14 @@ def thrashes(card: Card, settings: Settings) -> bool:
 
 
 def observe_link(card: Card, rate: float, link_rate: float, settings: Settings) -> None:
-    """Count consecutive samples in which the link was busy while several ran."""
+    """Count consecutive samples in which the link was busy while several clients ran."""
     busy = len(card.holders) >= 2 and rate > settings.thrash_rate * link_rate
     card.thrash_count = card.thrash_count + 1 if busy else 0
 
 
 def penalise(card: Card, now_s: float, settings: Settings) -> float:
-    """Keep the card exclusive for a while; returns for how long."""
-    # The quantum in force was chosen for sizes that proved wrong.
+    """Make the card exclusive for a while; returns for how long."""
+    # The current quantum was chosen for sizes that proved wrong.
     quantum_s = max(card.quantum_s, settings.default_quantum_s) if card.switch_cost_s is None else card.quantum_s
     penalty_s = settings.thrash_penalty_quanta * quantum_s * 2.0 ** min(card.thrash_spells, 6)
     card.thrash_spells += 1

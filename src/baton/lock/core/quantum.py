@@ -1,11 +1,11 @@
 """How long a turn lasts.
 
-A switch costs what the entering client pays to bring its working set back, and a little for the hand-over itself. What
-the leaving one needs to finish is no cost: the GPU works meanwhile, and the time is on its account. The quantum is the
-cost divided by the share of time that switching may take, so that it is long where gigabytes must move and short where
-nothing does; among many it is shorter. A turn is a client's part of a round of such quanta. Three sources tell the
-cost, the best one available counts: bytes seen on the link at the beginning of turns, the excess of synchronisation in
-the clients' reports, and, before anything was measured, the size of the working sets.
+The cost of a switch is the time in which the next client pages its working set back in, plus a little for the switch
+itself. The time in which the previous client finishes its work is not a cost: the GPU is busy, and that client is
+billed for it. The quantum is the cost divided by the share of time that switching may take, so it is long where
+gigabytes must move and short where nothing must; with many clients it is shorter. A turn is a client's part of a round
+of such quanta. The cost comes from the best source available: bytes measured on the link at the beginning of turns,
+excess synchronisation time in the clients' reports, or, before anything was measured, the size of the working sets.
 """
 
 import math
@@ -17,13 +17,13 @@ _SMOOTHING = 0.3
 
 
 def learn(card: Card, paged_s: float, settings: Settings) -> None:
-    """One more switch was observed."""
+    """Take in the paging time of one more switch."""
     cost_s, known_s = settings.handover_s + paged_s, card.switch_cost_s
     card.switch_cost_s = cost_s if known_s is None else known_s + _SMOOTHING * (cost_s - known_s)
 
 
 def page_in_s(card: Card, client: Client, settings: Settings) -> float | None:
-    """What the beginning of the client's turn cost in paging; None when nothing could be seen."""
+    """How long the client paged at the beginning of its turn; None if that could not be measured."""
     turn = client.turn
     if turn is None:
         return None
@@ -35,12 +35,12 @@ def page_in_s(card: Card, client: Client, settings: Settings) -> float | None:
 
 
 def link_rate(card: Card, settings: Settings) -> float:
-    """Bytes per second that paging moves: told, else the fastest seen, else assumed."""
+    """Bytes per second that paging moves: the given value, or the fastest measured, or the default."""
     return card.link_bytes_per_s or card.link_peak_bytes_per_s or settings.link_bytes_per_s
 
 
 def expected_cost_s(card: Card, settings: Settings) -> float | None:
-    """What a switch should cost by the sizes alone; None when a working set is unknown."""
+    """The cost of a switch expected from the sizes alone; None when a working set is unknown."""
     total = largest = 0
     for client in card.active.values():
         size = client.need_bytes
@@ -51,7 +51,7 @@ def expected_cost_s(card: Card, settings: Settings) -> float | None:
             largest = size
     if card.capacity_bytes and total <= card.capacity_bytes * settings.full_above:
         return settings.handover_s
-    # As much has to go out as comes in, and both share the link.
+    # The same amount moves out and in, and both share the link.
     return settings.handover_s + 2 * largest / link_rate(card, settings)
 
 
@@ -59,13 +59,13 @@ def refresh(card: Card, settings: Settings) -> None:
     """Set the card's quantum and idle time from what is known now."""
     if card.active:
         cost_s = card.switch_cost_s
-        # While it thrashed although everything should fit, the sizes are not to be believed.
+        # While the card thrashes although everything should fit, the sizes are not reliable.
         expected_s = expected_cost_s(card, settings) if card.clock_s >= card.thrash_until_s else None
         if cost_s is None or (expected_s is not None and expected_s <= settings.handover_s):
             cost_s = expected_s
         card.cost_s = cost_s
     else:
-        # Between two turns nobody may be active for an instant: that tells nothing new.
+        # Between two turns there may be no active client for a moment; the cost stays the same.
         cost_s = card.cost_s
     if card.fixed_quantum_s is not None:
         card.quantum_s = card.fixed_quantum_s
@@ -83,21 +83,21 @@ def refresh(card: Card, settings: Settings) -> None:
 
 
 def _crowd(card: Card) -> float:
-    """How much shorter turns are than between two: each waits for the turns of all the others.
+    """How much shorter the quantum is than with two clients, because each waits for the turns of all others.
 
-    The root of their number lies between keeping the share that switching costs and keeping the wait.
+    The square root is a compromise between a constant share of switching and a constant wait.
     """
     return math.sqrt(max(1, len(card.active) - 1))
 
 
 def shortest_turn_s(card: Card, holder: Client, settings: Settings) -> float:
-    """The least a holder gets when a higher priority, a due gang or a compute window wants the card."""
+    """The shortest turn, given when a higher priority, a due gang or a compute window wants the card."""
     least_s = max(card.quantum_s / 10, min(settings.min_quantum_s, card.quantum_s))
     return min(least_s, turn_s(card, holder, settings))
 
 
 def turn_s(card: Card, holder: Client, settings: Settings) -> float:
-    """How long a turn lasts while others wait; whoever is due more goes on until it has had that."""
+    """How long a turn lasts while other clients wait."""
     length_s = _part_of_round_s(card, holder, settings)
     if not card.limited or card.window_s <= 0:
         return length_s
@@ -106,10 +106,10 @@ def turn_s(card: Card, holder: Client, settings: Settings) -> float:
 
 
 def _part_of_round_s(card: Card, holder: Client, settings: Settings) -> float:
-    """A round has one quantum per client and gives each one turn, as long as its weight says.
+    """A round has one quantum per client and gives each client one turn, in proportion to its weight.
 
-    What it had run over before is taken off the turn, not left to change the order: a regular round keeps every share
-    to within a quarter of its length over any stretch of time. No turn is shorter than is worth its switch.
+    The client's earlier overrun is deducted from the turn instead of changing the order: a regular round keeps every
+    share to within a quarter of the round's length over any period. No turn is too short to be worth its switch.
     """
     part_s = card.round() * holder.weight if card.active else card.quantum_s
     if holder.turn is not None:

@@ -1,8 +1,9 @@
 """Compute limits: a share of GPU time per window, whatever the quantum.
 
-All limited clients of a card share its windows. A client that has used its share is dropped, also when nobody
-waits, and stays ineligible until the next window; what it ran over (the time from DROP_LOCK to LOCK_RELEASED) is
-taken off that one. The window grows with the switch cost, so that the smallest slice is worth a switch.
+All limited clients of a card share its windows. A client that has used its share is asked to release the card, even
+when no other client waits, and is not eligible until the next window. Its overrun (the time from DROP_LOCK to
+LOCK_RELEASED) is deducted from the next window. The window grows with the switch cost, so that the smallest slice is
+worth a switch.
 """
 
 from baton.lock.core.settings import Settings
@@ -10,14 +11,14 @@ from baton.lock.core.state import Card, Client
 
 
 def window_length_s(card: Card, settings: Settings) -> float:
-    """The window for the limits in force: long enough that the smallest slice outweighs its switch."""
+    """The length of a window for the limits in force: long enough that the smallest slice outweighs its switch."""
     smallest = min((client.quota.share for client in card.limited.values() if client.quota), default=1.0)
     slice_s = settings.slice_switches * ((card.cost_s or 0.0) + card.release_s)
     return max(settings.window_s, slice_s / smallest)
 
 
 def roll(card: Card, now_s: float, settings: Settings) -> None:
-    """Begin a new window if the present one is over; who was throttled becomes eligible again."""
+    """Begin a new window if the current one is over; throttled clients become eligible again."""
     if not card.limited:
         card.window_s = 0.0
         return
@@ -45,7 +46,7 @@ def roll(card: Card, now_s: float, settings: Settings) -> None:
 
 
 def exhausted_at_s(card: Card, client: Client, now_s: float) -> float | None:
-    """When a limited holder will have used its share of this window, with as many holders as now."""
+    """When a limited holder will have used its share of this window if the number of holders stays the same."""
     quota = client.quota
     if quota is None or client.turn is None:
         return None
@@ -54,7 +55,7 @@ def exhausted_at_s(card: Card, client: Client, now_s: float) -> float | None:
 
 
 def window_end_s(card: Card) -> float | None:
-    """When the next window begins, if anybody active is limited."""
+    """When the next window begins; None if no active client is limited."""
     if not card.limited or not any(client.id in card.active for client in card.limited.values()):
         return None
     return card.window_start_s + card.window_s

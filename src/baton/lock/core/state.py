@@ -1,9 +1,9 @@
-"""What the lock knows: cards, clients, turns, gangs.
+"""The state of the lock: cards, clients, turns, gangs.
 
-Time on a card is kept in integrals rather than in counters per client. `Card.work_s` grows by one second per second
-divided by the number of holders, so that what a holder received is the difference between two readings; the same
-trick serves what each active client is entitled to. An event therefore costs the same with two clients and with
-two thousand.
+A card keeps integrals over time rather than a counter per client. `Card.work_s` grows by one second per second divided
+by the number of holders, so the time that a holder received is the difference between two readings. What each active
+client is entitled to is computed the same way. An event therefore costs the same with two clients and with two
+thousand.
 """
 
 import enum
@@ -13,11 +13,11 @@ from baton.lock.core.events import ClientId, Mode, Terms
 from baton.model.ids import CardId
 
 CLASS_FACTOR = 4.0
-"""What one priority class is worth as a weight where clients run side by side."""
+"""The weight of one priority class where clients run together."""
 
 
 class Phase(enum.Enum):
-    """Where a client stands with respect to its card."""
+    """What a client is doing with respect to its card."""
 
     IDLE = "idle"
     WAITING = "waiting"
@@ -27,7 +27,7 @@ class Phase(enum.Enum):
 
 @dataclass(slots=True)
 class Ledger:
-    """What one client, or one tenant, got and what it cost."""
+    """The time that one client, or one tenant, received and waited, and what it cost."""
 
     received_s: float = 0.0
     entitled_s: float = 0.0
@@ -40,7 +40,7 @@ class Ledger:
     paged_bytes: int = 0
 
     def add(self, other: "Ledger") -> None:
-        """Count another ledger into this one."""
+        """Add another ledger to this one."""
         self.received_s += other.received_s
         self.entitled_s += other.entitled_s
         self.waited_s += other.waited_s
@@ -59,9 +59,9 @@ class Turn:
     granted_s: float
     work_mark_s: float
     due: float = 0.0
-    """The virtual time at which it was to begin."""
+    """The virtual time at which the turn was due to begin."""
     debt_s: float = 0.0
-    """What the client had received beyond that already."""
+    """The time that the client had already received beyond that."""
     dropped_s: float | None = None
     reported: bool = False
     paging: bool = True
@@ -72,7 +72,7 @@ class Turn:
 
 @dataclass(slots=True)
 class Quota:
-    """A compute limit: used so far in this window of the card; an overrun is carried into the next."""
+    """A compute limit and its use in the card's current window; an overrun is carried into the next window."""
 
     share: float
     used_s: float = 0.0
@@ -99,14 +99,14 @@ class Client:
     parked: bool = False
     weight: float = 1.0
     vtime: float = 0.0
-    """What it received, divided by its weight."""
+    """The time it received, divided by its weight."""
     due: float = 0.0
-    """The virtual time at which its next turn is to begin; `vtime` differs by what it ran over."""
+    """The virtual time at which its next turn is due; `vtime` differs from it by the time that it overran."""
     entitle_mark: float = 0.0
     requested_s: float = 0.0
-    """When the present wait began."""
+    """When the current wait began."""
     eligible_s: float = 0.0
-    """Since when nothing but other clients stands in the way: a throttled time is nobody's fault."""
+    """Since when it waits only for other clients: time in which it was throttled or parked does not count."""
     last_active_s: float = float("-inf")
     turn: Turn | None = None
     quota: Quota | None = None
@@ -118,20 +118,20 @@ class Client:
     sync_s: float = 0.0
     reported_wait_s: float = 0.0
     solo_sync_s: float | None = None
-    """Synchronisation per launch while running alone, the yardstick for thrashing."""
+    """Synchronisation time per launch while running alone, the reference for detecting thrashing."""
     slow_reports: int = 0
     ledger: Ledger = field(default_factory=Ledger)
 
     def working_set_bytes(self) -> int | None:
-        """What it needs on the card to run without paging, as far as anybody knows."""
+        """The memory it needs on the card to run without paging; None if unknown."""
         return self.need_bytes
 
     def learn_memory(self, *, allocated_bytes: int | None = None, measured_bytes: int | None = None) -> None:
-        """It reported, or telemetry saw, how much it has; the larger counts."""
+        """Take in how much memory the client reported, or telemetry measured; the larger value counts."""
         if allocated_bytes is not None:
             self.allocated_bytes = max(0, allocated_bytes)
         if measured_bytes is not None:
-            # What is resident of one that does not report shrinks when others push it out; its need does not.
+            # The resident memory of a client that does not report shrinks when others evict it; its need does not.
             least = 0 if self.extended else self.measured_bytes or 0
             self.measured_bytes = max(measured_bytes, least)
         if self.allocated_bytes is not None or self.measured_bytes is not None:
@@ -140,11 +140,11 @@ class Client:
             self.need_bytes = self.terms.memory_bytes if self.extended else None
 
     def owns(self) -> bool:
-        """Whether it has the lock, perhaps on its way back."""
+        """Whether it has the lock, including while it is asked to release it."""
         return self.turn is not None
 
     def set_terms(self, terms: Terms) -> None:
-        """Serve it under new terms; what it used of a limit in this window stays used."""
+        """Apply new terms; what the client has used of a limit in this window stays used."""
         self.terms = terms
         active = self.id in self.card.active
         if active:
@@ -173,12 +173,12 @@ class Gang:
     ticket: int = 0
     requested: bool = False
     due: bool = False
-    """Its turn has come on every card: the cards are kept free for it as they drain."""
+    """Its turn has come on every card: each card is kept free for it once its holder releases."""
 
 
 @dataclass(slots=True)
 class Ghost:
-    """A holder of an earlier daemon that is alive and has not come back yet; id 0 is one nobody remembers."""
+    """A holder of an earlier daemon that is alive and has not resumed yet; client 0 stands for an unknown holder."""
 
     client: ClientId
     pid: int
@@ -187,7 +187,7 @@ class Ghost:
 
 @dataclass(slots=True, eq=False)
 class Card:
-    """One physical GPU: who holds, who waits, and what was measured."""
+    """One physical GPU: who holds it, who waits for it, and what was measured."""
 
     id: CardId
     capacity_bytes: int
@@ -216,9 +216,9 @@ class Card:
     switch_cost_s: float | None = None
     """Measured cost of a switch, smoothed."""
     cost_s: float | None = None
-    """The cost that the quantum is derived from: measured, else expected from sizes, else None."""
+    """The cost that the quantum is derived from: measured, or expected from memory sizes, or None."""
     release_s: float = 0.0
-    """What holders take from DROP_LOCK to LOCK_RELEASED, smoothed: a turn lasts that much longer than its quantum."""
+    """Smoothed time from DROP_LOCK to LOCK_RELEASED: a turn lasts that much longer than its quantum."""
     idle_s: float = 0.0
     told_idle_s: float = 0.0
     link_bytes_per_s: float = 0.0
@@ -235,7 +235,7 @@ class Card:
     last_holder: ClientId | None = None
 
     def advance(self, now_s: float) -> None:
-        """Account for the time since the last event under the set of holders that was in force."""
+        """Account for the time since the last event, in which the present holders held the card."""
         elapsed_s = now_s - self.clock_s
         if elapsed_s <= 0:
             return
@@ -247,7 +247,7 @@ class Card:
             client.ledger.entitled_s += elapsed_s * rate
 
     def bill(self, client: Client) -> None:
-        """Charge a holder for what it received since it was charged last."""
+        """Charge a holder for the time it received since it was last charged."""
         turn = client.turn
         if turn is None:
             return
@@ -259,13 +259,13 @@ class Card:
             client.quota.used_s += received_s
 
     def vtime_of(self, client: Client) -> float:
-        """Virtual time of a client now, also of one that is being served."""
+        """The virtual time of a client now, including its current turn."""
         if client.turn is None:
             return client.vtime
         return client.vtime + (self.work_s - client.turn.work_mark_s) / client.weight
 
     def activate(self, client: Client) -> None:
-        """Count it among those who want the card."""
+        """Count the client among those that want the card."""
         if client.id in self.active:
             return
         self.lift(client)
@@ -275,7 +275,7 @@ class Card:
         self.share_out()
 
     def deactivate(self, client: Client) -> None:
-        """It wants the card no more, for now."""
+        """The client does not want the card for now."""
         if client.id not in self.active:
             return
         self.settle_entitlement(client)
@@ -288,17 +288,17 @@ class Card:
         self.share_out()
 
     def settle_entitlement(self, client: Client) -> None:
-        """Move what an unlimited client is entitled to since the last reading into its ledger."""
+        """Add what an unlimited client was entitled to since the last reading to its ledger."""
         if client.quota is None and client.id in self.active:
             client.ledger.entitled_s += (self.entitled - client.entitle_mark) * client.weight
         client.entitle_mark = self.entitled
 
     def round(self) -> float:
-        """Virtual time of a round: one quantum for every active client."""
+        """The virtual time of a round: one quantum for every active client."""
         return self.quantum_s * len(self.active) / self.active_weight if self.active else 0.0
 
     def plan(self, client: Client) -> tuple[float, float]:
-        """Where the turn that begins now was due, and the time that its client had in advance."""
+        """When the turn that begins now was due, and the time that its client received in advance."""
         due = client.due
         for other in self.active.values():
             if other.due < due and other.terms.priority == client.terms.priority:
@@ -306,19 +306,19 @@ class Card:
         return due, max(0.0, client.vtime - due) * client.weight
 
     def settle_due(self, client: Client) -> None:
-        """After a turn the next one is due a round later, or from where it got to if that is something else."""
+        """Set when the next turn is due: a round after the last, or at the client's virtual time if that is far off."""
         turn = client.turn
         later = turn.due + self.round() if turn is not None else client.vtime
         client.due = later if 0 <= client.vtime - later <= self.round() / 2 else client.vtime
 
     def lift(self, client: Client) -> None:
-        """Whoever was away brings no credit from that time."""
+        """A client that was inactive gets no credit for that time."""
         floor = self._floor(client)
         if client.vtime < floor:
             client.vtime = client.due = floor
 
     def _floor(self, client: Client) -> float:
-        """Virtual time of the least served other client of its class, else of all: where a newcomer starts."""
+        """Where a newcomer starts: the virtual time of the least served other client of its class, or of any class."""
         rank = client.terms.priority
         least = least_of_class = float("inf")
         for other in self.active.values():
@@ -334,17 +334,17 @@ class Card:
         return least if least != float("inf") else self.vtime
 
     def throttled(self, client: Client) -> bool:
-        """Whether a limited client has used up this window."""
+        """Whether a limited client has used up its share of this window."""
         quota = client.quota
         return quota is not None and quota.used_s >= quota.share * self.window_s * (1 - 1e-9)
 
     def rejoin(self, client: Client, now_s: float) -> None:
-        """A waiter that could not be served (throttled, parked) can be: it brings no credit from that time."""
+        """A waiter that was throttled can be served again; it gets no credit for the time before."""
         client.eligible_s = now_s
         self.lift(client)
 
     def share_out(self) -> None:
-        """Entitled rates of the active clients: in proportion to weight, none above its limit, the rest refilled."""
+        """Set the rates that active clients are entitled to: by weight, up to their limits, the rest redistributed."""
         if not self.limited:
             self.unit_rate = 1.0 / self.active_weight if self.active else 0.0
             self.limited_rates = []

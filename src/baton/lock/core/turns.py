@@ -1,7 +1,7 @@
 """Turns and how they change hands: asking, granting, dropping and ending, for single clients and for gangs.
 
-Each operation keeps the books (ledgers, virtual time, phases), adds the instructions for the driver to the effects, and
-marks the cards that must be settled afterwards. The decisions are made elsewhere (see `settling`).
+Each operation keeps ledgers, virtual times and phases up to date, adds instructions to the effects, and marks the cards
+that must be scheduled afterwards. `scheduling` decides which operations happen.
 """
 
 from baton.lock.core import events as ev
@@ -58,7 +58,7 @@ class Turns:
         self._effects.recorded[card.id] = None
 
     def end(self, client: Client, now_s: float) -> None:
-        """The client no longer holds its card: close the books of its turn."""
+        """The client no longer holds its card: bill its turn and learn what it cost."""
         card = client.card
         card.bill(client)
         card.settle_due(client)
@@ -66,7 +66,7 @@ class Turns:
         assert turn is not None
         if turn.dropped_s is not None:
             card.release_s += _SMOOTHING * (now_s - turn.dropped_s - card.release_s)
-        # A first turn finds nothing to bring back, and tells nothing about those to come.
+        # A first turn has nothing to page in, so it says nothing about the cost of later turns.
         if card.exclusive and card.last_holder != client.id and client.ledger.grants > 1:
             paged_s = quantum.page_in_s(card, client, self._settings)
             if paged_s is not None:
@@ -92,7 +92,7 @@ class Turns:
         for gang in self._registry.gangs.values():
             if gang is not client.gang and any(m.card is card and m.phase is Phase.IDLE for m in gang.members.values()):
                 for member in gang.members.values():
-                    # Its card was lent and is taken now; a gang does not go on with a part.
+                    # One of its cards now belongs to another client; a gang does not run on the remaining ones.
                     if member.phase is Phase.HOLDING:
                         self.drop(member, now_s)
 
@@ -145,12 +145,12 @@ class Turns:
         self.reconsider(gang, now_s)
 
     def reconsider(self, gang: Gang, now_s: float) -> None:
-        """Its members or their cards changed: whether it is due must be seen anew."""
+        """Its members or their cards have changed: check again whether the gang still waits, and whether it is due."""
         gang.requested = gang.requested and any(m.phase is Phase.WAITING for m in gang.members.values())
         self.set_due(gang, False, now_s)
 
     def set_due(self, gang: Gang, due: bool, now_s: float) -> None:
-        """Which cards are kept free depends on every gang that is due, so all their cards are looked at again."""
+        """Which cards are kept free depends on all due gangs, so the cards of all gangs are scheduled again."""
         if gang.due == due:
             return
         gang.due = due

@@ -1,7 +1,7 @@
-"""What was received and what was set by hand, kept over restarts of the daemon.
+"""What clients received, and what was set with `baton lock`, kept over restarts of the daemon.
 
-A client that comes back goes on with its account. What belongs to those who do not come back goes to their tenants some
-time after a start, and rules for pods of which nobody came back are forgotten.
+A client that resumes continues with its account. Some time after a start, the accounts of clients that have not resumed
+are added to their tenants, and rules for pods without a client are forgotten.
 """
 
 from collections.abc import Iterable
@@ -22,24 +22,24 @@ _CLAIM_WITHIN_S = 60.0
 
 
 class Accounts:
-    """The file of one daemon, and the accounts of the one before it that nobody has claimed yet."""
+    """The file of this daemon, and the accounts of the earlier daemon's clients that have not resumed yet."""
 
     def __init__(self, path: Path, core: LockCore) -> None:
-        self.by_hand = Overrides()
+        self.overrides = Overrides()
         self.parked: set[ClientId] = set()
-        """Those who were parked when the earlier daemon ended, until they are back."""
+        """Clients that were parked when the earlier daemon ended, until they resume."""
         self.changed = False
-        """Whether there is something to save."""
+        """Whether anything has changed since the last save."""
         self._core = core
         self._file = SnapshotFile(path)
         self._unclaimed: dict[ClientId, AccountRecord] = {}
         self._close_s: float | None = None
 
     def restore(self, now_s: float) -> list[CardSetting]:
-        """Take up what the earlier daemon left; returns the cards' settings, which are to be set one by one."""
+        """Read the earlier daemon's file; returns the settings of cards, which the caller applies one by one."""
         snapshot = self._file.read()
         self._close_s = now_s + _CLAIM_WITHIN_S
-        self.by_hand = Overrides.restore(snapshot)
+        self.overrides = Overrides.restore(snapshot)
         for account in snapshot.accounts:
             self._core.departed.recalled[ClientId(account.client)] = _ledger(account)
             self._unclaimed[ClientId(account.client)] = account
@@ -65,13 +65,13 @@ class Accounts:
         ]  # fmt: skip
         accounts += [self._unclaimed[client] for client in core.departed.recalled]
         parked = [int(client.id) for client in core.clients.values() if client.parked]
-        by_hand = self.by_hand
+        overrides = self.overrides
         self._file.write(
-            Snapshot(list(by_hand.cards.values()), accounts, tenants, parked, by_hand.rules, by_hand.records())
+            Snapshot(list(overrides.cards.values()), accounts, tenants, parked, overrides.rules, overrides.records())
         )
 
     def close_unclaimed(self, now_s: float) -> Iterable[Rule]:
-        """Whoever has not come back in time will not: its account goes to its tenant; returns its pod's rules."""
+        """Close the accounts of clients that have not resumed in time; returns the rules of pods without a client."""
         if self._close_s is None or now_s <= self._close_s:
             return ()
         self._close_s = None
@@ -80,7 +80,7 @@ class Accounts:
             core.departed.add_to_tenant(self._unclaimed[client].tenant, ledger)
         core.departed.recalled.clear()
         self._unclaimed.clear()
-        return self.by_hand.forget_pods({client.pod_uid for client in core.clients.values()})
+        return self.overrides.forget_pods({client.pod_uid for client in core.clients.values()})
 
 
 def _ledger(record: AccountRecord | TenantRecord) -> Ledger:

@@ -1,9 +1,9 @@
 """One memory limit for several processes: those of one run, or of one pod.
 
-Their hooks count together, in a page of memory that the daemon makes and hands to each of them: a row of counters, one
-per process and GPU. A hook adds to its own counter first and then looks at the sum, so that no message is needed per
-allocation, and what the limit forbids is never allocated, however many allocate at once. The daemon learns from the
-connection when a process ends, in whatever way, and clears its counter. Who is not of the group never sees the page.
+Their hooks count together in a page of shared memory, which the daemon creates and passes to each of them: a row of
+counters, one per process and GPU. A hook first adds to its counter and then checks the sum, so an allocation needs no
+message, and the limit holds however many processes allocate at once. When a process ends, its connection ends, and the
+daemon clears its counter. Processes outside the group never see the page.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _COUNTER = struct.Struct("<q")
 _BYTES = SLOTS * _COUNTER.size
 
 Group = tuple[str, ...]
-"""Who shares a limit: a pod, or a user's run."""
+"""The processes that share a limit: a pod, or a run of a user."""
 
 
 @dataclass
@@ -39,9 +39,9 @@ class Allowances:
         self._joined: dict[ClientId, tuple[Group, CardId]] = {}
 
     def join(self, client: ClientId, group: Group, card: CardId) -> tuple[int, int] | None:
-        """The descriptor of its group's page and its place there; None when it has one already, or there is no more.
+        """The descriptor of the group's page and the client's slot there; None if it has one already or none is free.
 
-        Without a page the limit holds for the process alone.
+        Without a page the limit applies to the process alone.
         """
         if client in self._joined:
             return None
@@ -53,15 +53,15 @@ class Allowances:
             except OSError:
                 return None
         used = set(page.taken.values())
-        place = next((number for number in range(SLOTS) if number not in used), None)
-        if place is None:
+        slot = next((number for number in range(SLOTS) if number not in used), None)
+        if slot is None:
             return None
-        page.taken[client] = place
+        page.taken[client] = slot
         self._joined[client] = key
-        return page.fd, place
+        return page.fd, slot
 
     def leave(self, client: ClientId) -> None:
-        """It is gone, and with it its memory."""
+        """A client is gone, and its memory is free."""
         key = self._joined.pop(client, None)
         if key is None:
             return
@@ -73,7 +73,7 @@ class Allowances:
             del self._pages[key]
 
     def close(self) -> None:
-        """Let go of all pages; those who have them go on counting."""
+        """Close all pages; processes that have them continue to count."""
         for page in self._pages.values():
             page.memory.close()
             with contextlib.suppress(OSError):
@@ -86,7 +86,7 @@ def _make() -> _Page:
     fd = os.memfd_create("baton-allowance", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(fd, _BYTES)
-        # A member that cut it short would end the others with SIGBUS.
+        # If a member could truncate the page, the others would die of SIGBUS.
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         return _Page(fd, mmap.mmap(fd, _BYTES))
     except OSError:

@@ -1,4 +1,4 @@
-"""What a control request does to the daemon: finding who is meant, checking values, and the events that follow."""
+"""Carrying out control requests: finding the cards or clients, checking the values, and submitting the events."""
 
 from typing import Protocol
 
@@ -14,35 +14,35 @@ from baton.lock.core.state import Client
 from baton.lock.daemon.journal import CardSetting
 from baton.lock.daemon.overrides import Overrides, selectors
 
-_SELECTORS = "an id or its beginning, pid:N, run:ID, pod:NAMESPACE/NAME, tenant:NAME or name:PROGRAM"
+_SELECTORS = "an id or its first digits, pid:N, run:ID, pod:NAMESPACE/NAME, tenant:NAME or name:PROGRAM"
 _LONGEST_QUANTUM_S = 86_400.0
 
 
 class Commanded(Protocol):
-    """The part of the daemon that commands work on."""
+    """What commands need from the daemon."""
 
     core: LockCore
     rules: list[Rule]
 
     @property
-    def by_hand(self) -> Overrides:
-        """What was set by hand."""
+    def overrides(self) -> Overrides:
+        """What was set with `baton lock`."""
 
     def submit(self, event: Event) -> None:
-        """Let an event happen."""
+        """Let the core handle an event."""
 
     def apply_setting(self, setting: CardSetting) -> None:
-        """Set a card by hand."""
+        """Apply a setting to a card, and remember it."""
 
     def save(self) -> None:
-        """Keep what was set."""
+        """Save what was set."""
 
     def rule_terms(self, client: Client) -> ev.Terms:
         """The terms that the rules give to a client."""
 
 
 def carry_out(daemon: Commanded, request: SetCard | SetClient | SetRule | DropRule | Park) -> Done:
-    """Carry out one command; what it changed."""
+    """Carry out one command; returns what it changed."""
     match request:
         case SetCard():
             changed = _set_card(daemon, request)
@@ -57,23 +57,23 @@ def carry_out(daemon: Commanded, request: SetCard | SetClient | SetRule | DropRu
             if problems := check_rules((rule,)):
                 raise UsageError("; ".join(problems))
             daemon.rules[:] = [rule, *(r for r in daemon.rules if selectors(r) != selectors(rule))]
-            daemon.by_hand.set_rule(rule)
+            daemon.overrides.set_rule(rule)
             changed = _reapply(daemon, rule)
         case DropRule(rule):
             kept = [r for r in daemon.rules if selectors(r) != selectors(rule)]
             if len(kept) == len(daemon.rules):
                 raise BatonError(
-                    "there is no rule with these selectors; `baton lock status -o json` shows what is in force"
+                    "there is no rule with these selectors; `baton lock status -o json` shows the terms in force"
                 )
             daemon.rules[:] = kept
-            daemon.by_hand.drop_rule(rule)
+            daemon.overrides.drop_rule(rule)
             changed = _reapply(daemon, rule)
     daemon.save()
     return Done(changed)
 
 
 def select(core: LockCore, text: str) -> list[Client]:
-    """The clients that a selector means; at least one."""
+    """The clients that match a selector; at least one."""
     kind, colon, value = text.partition(":")
     clients = core.clients.values()
     if not colon:
@@ -89,11 +89,11 @@ def select(core: LockCore, text: str) -> list[Client]:
     elif kind == "name":
         found = [c for c in clients if c.name == value]
     else:
-        raise UsageError(f"client selector {text!r} begins with {kind!r}; expected {_SELECTORS}")
+        raise UsageError(f"the client selector {text!r} begins with {kind!r}; expected {_SELECTORS}")
     if not found:
-        raise BatonError(f"no client matches {text!r}; expected {_SELECTORS}, `baton lock status` lists them")
+        raise BatonError(f"no client matches {text!r}; expected {_SELECTORS}; `baton lock status` lists the clients")
     if not colon and len({client.id for client in found}) > 1:
-        raise BatonError(f"{text!r} is the beginning of {len(found)} client ids; give more digits")
+        raise BatonError(f"{text!r} matches the ids of {len(found)} clients; give more digits")
     return found
 
 
@@ -103,7 +103,7 @@ def _set_card(daemon: Commanded, request: SetCard) -> list[str]:
         cards = [card for name, card in core.cards.items() if name == request.gpu or name.startswith(request.gpu)]
         if len(cards) != 1:
             known = ", ".join(core.cards) or "none yet"
-            raise BatonError(f"{request.gpu!r} names {len(cards)} GPUs, expected one of: {known}")
+            raise BatonError(f"{request.gpu!r} matches {len(cards)} GPUs, expected one of: {known}")
     else:
         cards = list(core.cards.values())
     quantum = request.quantum
@@ -150,7 +150,7 @@ def _set_client(daemon: Commanded, request: SetClient) -> list[str]:
         if request.memory_bytes is not None:
             terms = msgspec.structs.replace(terms, memory_bytes=request.memory_bytes)
         daemon.submit(ev.TermsSet(client.id, terms))
-        daemon.by_hand.set_terms(client.id, terms)
+        daemon.overrides.set_terms(client.id, terms)
     return [f"{client.id:016x}" for client in found]
 
 

@@ -1,7 +1,7 @@
 """The lock daemon: the core, its sockets, its journal and its telemetry on one event loop.
 
-Everything happens on one thread, one event after the other; only telemetry, which may block, is read elsewhere. The
-order inside `submit` is what makes a restart safe: the core decides, the journal is written, then frames leave.
+Everything happens on one thread, one event after another; only telemetry, which may block, is read in another thread.
+The order in `submit` makes a restart safe: the core decides, the journal is written, then the frames are sent.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from baton import __version__
 from baton.errors import BatonError, UnavailableError
 from baton.lock import peers, wire
 from baton.lock.config import Config, Rule
-from baton.lock.control import Choose, Chosen, Done, DropRule, Park, SetCard, SetClient, SetRule, control_listener
+from baton.lock.control import Choose, Chosen, Done, DropRule, Park, SetCard, SetClient, SetRule
 from baton.lock.core import events as ev
 from baton.lock.core.events import ClientId, Event, Instruction, Terms
 from baton.lock.core.machine import LockCore
@@ -30,11 +30,13 @@ from baton.lock.core.state import Client
 from baton.lock.daemon import commands
 from baton.lock.daemon.accounts import Accounts
 from baton.lock.daemon.allowances import Group
+from baton.lock.daemon.control_socket import control_listener
 from baton.lock.daemon.holders import Holders
 from baton.lock.daemon.journal import CardSetting
+from baton.lock.daemon.listener import Listener
 from baton.lock.daemon.overrides import Overrides
-from baton.lock.daemon.server import Listener, workload_listener
 from baton.lock.daemon.sessions import Sessions
+from baton.lock.daemon.workload_socket import workload_listener
 from baton.lock.paths import Paths
 from baton.lock.peers import Peer, Rights
 from baton.lock.placement import Placements
@@ -95,7 +97,7 @@ class LockDaemon:
         self._contention = asyncio.Event()
 
     async def start(self) -> None:
-        """Take over the directory, remember, listen."""
+        """Take over the directory, restore the state of the earlier daemon, and listen."""
         self._loop = asyncio.get_running_loop()
         self._started_s = self.now_s()
         try:
@@ -109,12 +111,12 @@ class LockDaemon:
             self.submit(ev.CardAdded(info.id, info.capacity_bytes, info.link_bytes_per_s))
         for setting in self._accounts.restore(self._started_s):
             self.apply_setting(setting)
-        self.rules = self.by_hand.before(self.config.rules)
+        self.rules = self.overrides.before(self.config.rules)
         self._holders.recall(list(self.core.cards), earlier=earlier, now_s=self.now_s())
         if self.metrics_port is not None:
             await self._serve_metrics(self.metrics_port)
-        # The socket for workloads comes last: who can register can already be controlled and watched, and who waits
-        # for a daemon to start need not wait for several things.
+        # The socket for workloads comes last: every client that can register can already be controlled and monitored,
+        # and a program that waits for the daemon has only one thing to wait for.
         try:
             self._listeners.append(control_listener(self.paths.control, self, 0o660, self._loop))
             if self.rights.gid is not None:
@@ -154,9 +156,9 @@ class LockDaemon:
         await self._server.start()
 
     async def stop(self) -> None:
-        """Leave without disturbing anyone: workloads go on and find the next daemon.
+        """Stop without disturbing the workloads, which continue and find the next daemon.
 
-        From here on nothing is decided any more: a grant that the journal does not know would be a second holder.
+        From here on the daemon grants nothing: a grant that is missing in the journal would lead to a second holder.
         """
         self._decides = False
         self.sessions.abandon()
@@ -175,11 +177,11 @@ class LockDaemon:
             os.close(self._lock_fd)
 
     def now_s(self) -> float:
-        """The clock of every decision: monotonic, and finer than the loop's own."""
+        """The clock of every decision: monotonic, and finer than the clock of the event loop."""
         return time.monotonic()
 
     def submit(self, event: Event) -> None:
-        """Let the core handle an event and carry out what it says, in order also when one thing leads to another."""
+        """Let the core handle an event, and carry out the instructions; events that arise meanwhile wait their turn."""
         if not self._decides:
             return
         self._queue.append(event)
@@ -216,13 +218,13 @@ class LockDaemon:
         elif type(event) is ev.Resumed and event.previous in self._accounts.parked:
             self._accounts.parked.discard(event.previous)
             self._queue.append(ev.Parked(event.client, True))
-        if type(event) is ev.Resumed and (terms := self.by_hand.inherit_terms(event.previous, event.client)):
+        if type(event) is ev.Resumed and (terms := self.overrides.inherit_terms(event.previous, event.client)):
             self._queue.append(ev.TermsSet(event.client, terms))
         self._accounts.changed = True
 
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
-            case ev.Say(level, event, client, card, detail):
+            case ev.Log(level, event, client, card, detail):
                 names = {"client": f"{client:016x}" if client else None, "gpu": card, "detail": detail or None}
                 getattr(log, level)(event, **{key: value for key, value in names.items() if value is not None})
             case ev.Kill(client, pid, reason):
@@ -245,7 +247,7 @@ class LockDaemon:
                 return
             self._timer.cancel()
         self._armed_s = deadline_s
-        # A loop may round to milliseconds; waking up early would only mean to look twice.
+        # An event loop may round to milliseconds; waking up too early would only repeat the work.
         self._timer = self._loop.call_later(max(deadline_s - self.now_s(), 0.0) + 0.0005, self._tick)
 
     def _tick(self) -> None:
@@ -271,21 +273,21 @@ class LockDaemon:
         return earlier
 
     def apply_setting(self, setting: CardSetting) -> None:
-        """Set by hand what is kept over restarts."""
+        """Apply a setting to a card, and remember it over restarts."""
         card = CardId(setting.card)
-        self.by_hand.cards[card] = setting
+        self.overrides.cards[card] = setting
         self.submit(ev.CardAdded(card))
         self.submit(ev.ModeSet(ev.Mode(setting.mode), card))
         self.submit(ev.QuantumSet(setting.quantum_s, card))
         self.submit(ev.SchedulingSet(setting.on, card))
 
     @property
-    def by_hand(self) -> Overrides:
-        """What was set by hand."""
-        return self._accounts.by_hand
+    def overrides(self) -> Overrides:
+        """What was set with `baton lock`."""
+        return self._accounts.overrides
 
     def save(self) -> None:
-        """Write accounts and settings."""
+        """Write accounts and overrides to their file."""
         self._accounts.save(self.now_s())
 
     async def _keep_accounts(self) -> None:
@@ -293,7 +295,7 @@ class LockDaemon:
             await asyncio.sleep(_SAVE_EVERY_S)
             for rule in self._accounts.close_unclaimed(self.now_s()):
                 self.rules.remove(rule)
-                log.info("rule forgotten: nobody of its pod came back", pod_uid=rule.pod_uid)
+                log.info("rule forgotten: no client of its pod has resumed", pod_uid=rule.pod_uid)
             if self._accounts.changed:
                 self.save()
 
@@ -319,14 +321,14 @@ class LockDaemon:
             if contended:
                 await asyncio.sleep(shortest_s)
                 continue
-            # The first switch after a quiet time is worth seeing: it tells what a switch costs.
+            # Wake up for the first switch after a quiet time, because it shows what a switch costs.
             self._contention.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_SAMPLE_IDLE_S):
                     await self._contention.wait()
 
     def card_named(self, raw: bytes | None) -> CardId | None:
-        """The card a client means: the one it names, else the first; made on demand where no inventory is known."""
+        """The card that a client names, or the first card; created on demand if the machine's cards are unknown."""
         if raw is None:
             if self.inventory:
                 return self.inventory[0]
@@ -353,18 +355,18 @@ class LockDaemon:
             path.parent.parent.chmod(0o711)
             self._card_listeners[card] = workload_listener(path, self.sessions, card, self._loop)
         except OSError as error:
-            log.warning("no socket of its own for the GPU", gpu=card, path=str(path), error=str(error))
+            log.warning("no separate socket for the GPU", gpu=card, path=str(path), error=str(error))
 
     def is_on(self, card: CardId) -> bool:
         """Whether scheduling is on for a card."""
         return self.core.cards[card].on
 
     def idle_s(self, card: CardId) -> float:
-        """After how much idleness a client should give the lock back."""
+        """The idle time after which a client should release the lock."""
         return self.core.cards[card].idle_s
 
     def group_of(self, client: ClientId, run: str = "") -> Group | None:
-        """The pod of a client in one, by its cgroup; outside, the run that its user started it with."""
+        """For a client in a pod the pod, by its cgroup; otherwise the run that its user started."""
         known = self.core.clients.get(client)
         if known is None:
             return None
@@ -378,7 +380,7 @@ class LockDaemon:
         return self._first_rule(tenant=tenant, namespace=namespace, pod=pod, pod_uid=peer.pod, uid=peer.uid)
 
     def rule_terms(self, client: Client) -> Terms:
-        """The terms that the rules give to a client that is here."""
+        """The terms that the rules give to a connected client."""
         return self._first_rule(
             tenant=client.tenant, namespace=client.namespace, pod=client.pod, pod_uid=client.pod_uid, uid=client.uid
         )
@@ -390,7 +392,7 @@ class LockDaemon:
         return Terms()
 
     def status(self) -> Status:
-        """Everything, for the control socket and for metrics."""
+        """The complete status, for the control socket and for metrics."""
         return collect(
             self.core,
             self.now_s(),
@@ -422,7 +424,7 @@ class LockDaemon:
         }
 
     def tenant_of(self, peer: Peer, namespace: str) -> str:
-        """The namespace of a pod, the user of anything else."""
+        """The namespace for a pod, otherwise the user name."""
         if peer.pod and namespace:
             return namespace
         try:
@@ -440,7 +442,7 @@ def _group_id(name: str | None) -> int | None:
         return int(name) if name.isascii() and name.isdigit() else grp.getgrnam(name).gr_gid
     except KeyError:
         raise UnavailableError(
-            f"control_group {name!r} is not a group of this machine; create it or name another"
+            f"control_group {name!r} is not a group of this machine; create it, or name another one"
         ) from None
 
 

@@ -1,8 +1,8 @@
-"""Who holds the cards, kept where the next daemon finds it: the journal, and the processes that it names.
+"""Who holds the cards, kept for the next daemon: the journal, and the processes that it names.
 
-Every change of holders is written before the frame that tells of it leaves. A daemon that starts reads what the one
-before it wrote: a holder whose process is alive is *recalled*, so that its card is given to nobody else, and that
-process is watched, so that its end is noticed at once. A process is known by its pid and the moment of its start.
+Every change of holders is written before the frame that announces it is sent. A daemon that starts reads the journal of
+its predecessor. A holder whose process is alive is *recalled*: its card is not granted to another client, and the
+process is watched, so that the daemon learns at once when it ends. A process is identified by its pid and start time.
 """
 
 import asyncio
@@ -23,11 +23,12 @@ from baton.model.ids import CardId
 log = structlog.get_logger()
 
 _RECORDED = 64
-"""Holders of one card that are named in the journal; more run together only where losing track harms nobody."""
+"""Holders of one card that the journal names. More holders run only on a concurrent card, where missing some does no
+harm."""
 
 
 class Holders:
-    """The journal of one daemon and the holders of the one before it."""
+    """The journal of this daemon, and the holders that the earlier daemon left behind."""
 
     def __init__(self, path: Path, grace_s: float, submit: Callable[[Event], None]) -> None:
         self._journal = HolderJournal(path)
@@ -40,15 +41,17 @@ class Holders:
 
     @property
     def failures(self) -> int:
-        """How often the journal could not be written."""
+        """How many times the journal could not be written."""
         return self._journal.failures
 
     def recall(self, cards: Iterable[CardId], *, earlier: bool, now_s: float) -> None:
-        """Read what an earlier daemon left, if there was one, and begin a journal."""
+        """Read the journal of the earlier daemon, if there was one, and begin a new one."""
         records = self._journal.open()
         if records is None and earlier:
             self._unknown_until_s = now_s + self._grace_s
-            log.warning("no journal of the earlier daemon; waiting out the grace time")
+            log.warning(
+                "the journal of the earlier daemon is missing; cards are not granted before the grace time is over"
+            )
             for card in cards:
                 self.expect_unknown(card, now_s)
             return
@@ -72,13 +75,13 @@ class Holders:
             log.info("holder recalled", gpu=card, client=f"{client:016x}", pid=holder.pid)
 
     def expect_unknown(self, card: CardId, now_s: float) -> None:
-        """A card of which nobody knows whether the earlier daemon had given it away."""
+        """A card that may have a holder from before, because the journal is missing."""
         left_s = self._unknown_until_s - now_s
         if left_s > 0:
             self._submit(ev.Recalled(UNKNOWN, card, 0, True, left_s))
 
     def _watch(self, card: CardId, client: ClientId, pid: int) -> bool:
-        """Learn at once when a recalled holder's process ends."""
+        """Watch the process of a recalled holder; returns False if it has ended."""
         try:
             fd = os.pidfd_open(pid)
         except ProcessLookupError:
@@ -94,20 +97,20 @@ class Holders:
         self._submit(ev.Vanished(client, card))
 
     def joined(self, client: ClientId, pid: int) -> None:
-        """A client is here; from now on its process can be told from a later one with its pid."""
+        """A client has joined; remember when its process started, to tell it from a later one with the same pid."""
         self._started_ticks[client] = peers.start_ticks(pid) if pid else 0
 
     def left(self, client: ClientId) -> None:
-        """It is gone."""
+        """A client is gone."""
         self._started_ticks.pop(client, None)
 
     def same_process(self, client: ClientId, pid: int) -> bool:
-        """Whether a pid is still the process that joined as this client."""
+        """Whether the process with this pid is still the one that joined as this client."""
         started = self._started_ticks.get(client)
         return bool(started) and peers.start_ticks(pid) == started
 
     def note(self, card: Card) -> None:
-        """The holders of a card have changed; `write` makes it last."""
+        """The holders of a card have changed; `write` stores it."""
         ticks = self._started_ticks
         holders = [HolderRecord(c.id, c.pid, ticks.get(c.id, 0)) for c in card.holders.values()]
         holders += [HolderRecord(g.client, g.pid, ticks.get(g.client, 0)) for g in card.ghosts.values()]
@@ -115,11 +118,11 @@ class Holders:
         self._records[card.id] = CardRecord(card.id, card.exclusive, () if many else tuple(holders), not many)
 
     def write(self) -> None:
-        """Put down all holders as they are now."""
+        """Write the current holders of all cards."""
         self._journal.write(list(self._records.values()))
 
     def close(self) -> None:
-        """Watch nobody any more; the journal stays."""
+        """Stop watching processes; the journal stays for the next daemon."""
         for fd in self._watches.values():
             _unwatch(fd)
         self._watches.clear()

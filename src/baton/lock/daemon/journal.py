@@ -1,12 +1,12 @@
-"""What survives `kill -9`: who holds which card, and the accounts.
+"""The files that survive `kill -9`: who holds which card, and the accounts.
 
-Holders are written before a LOCK_OK leaves, with one `pwrite` into a file whose blocks were reserved at start: a few
-microseconds, and a full disk cannot stop it. Two slots are used in turn, each with a sequence number and a check sum,
-so that a write cut short leaves the previous state, which is then still true, because the LOCK_OK that it was
-written for was not sent. The kernel keeps what was written when the process dies; after a power failure
-there are no holders left to remember.
+Holders are written before a LOCK_OK is sent, with one `pwrite` into a file whose blocks were reserved at the start: it
+takes a few microseconds and works on a full disk. Two slots are used in turn, each with a sequence number and a
+checksum, so an incomplete write leaves the previous state. That state is still true, because the LOCK_OK for which the
+new one was written was not sent. The kernel keeps the written data when the process dies; after a power failure there
+are no holders left to remember.
 
-The accounts and what was set by hand change slowly and go into a JSON file, replaced as a whole, at most once a second.
+Accounts and overrides change slowly and are kept in a JSON file, which is replaced as a whole at most once a second.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ _MAGIC = b"batonhl1"
 
 
 class HolderRecord(msgspec.Struct, frozen=True, array_like=True):
-    """One holder: its id, and its process with the time that process started."""
+    """One holder: its id, its process, and the start time of the process."""
 
     client: int
     pid: int
@@ -37,7 +37,7 @@ class HolderRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CardRecord(msgspec.Struct, frozen=True, array_like=True):
-    """The holders of one card; `complete` is False when there were too many to write them all."""
+    """The holders of one card; `complete` is False if there were too many to write them all."""
 
     card: str
     exclusive: bool
@@ -59,7 +59,7 @@ class AccountRecord(msgspec.Struct, frozen=True):
 
 
 class TenantRecord(msgspec.Struct, frozen=True):
-    """What the departed clients of one tenant had received."""
+    """What those clients of one tenant that are gone had received."""
 
     tenant: str
     received_s: float
@@ -71,7 +71,7 @@ class TenantRecord(msgspec.Struct, frozen=True):
 
 
 class CardSetting(msgspec.Struct, frozen=True):
-    """What was set by hand for a card."""
+    """What was set for a card."""
 
     card: str
     mode: str
@@ -80,14 +80,14 @@ class CardSetting(msgspec.Struct, frozen=True):
 
 
 class TermsRecord(msgspec.Struct, frozen=True):
-    """What was set by hand for a client."""
+    """What was set for a client."""
 
     client: int
     terms: Terms
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """Everything that may be a second old."""
+    """The contents of the JSON file, which may be a second old."""
 
     cards: list[CardSetting] = []
     accounts: list[AccountRecord] = []
@@ -98,7 +98,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class HolderJournal:
-    """The file of holders. Failing to write is reported once and does not stop anybody."""
+    """The file of holders. A failure to write is logged once and does not stop the daemon."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -108,7 +108,7 @@ class HolderJournal:
         self.failures = 0
 
     def open(self) -> list[CardRecord] | None:
-        """Read what an earlier daemon left and get ready to write; None when there is nothing readable."""
+        """Read the earlier daemon's records and prepare for writing; None if there are no readable records."""
         found: list[CardRecord] | None = None
         try:
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -138,7 +138,7 @@ class HolderJournal:
         return newest[1]
 
     def write(self, records: list[CardRecord]) -> None:
-        """Make this the truth."""
+        """Store the holders of all cards."""
         if self._fd < 0:
             return
         body = msgspec.json.encode(records)
@@ -158,11 +158,14 @@ class HolderJournal:
             self._fail(error)
 
     def _fail(self, error: OSError) -> None:
-        """Without a journal the next daemon can only wait; a stale one would tell it wrong things."""
+        """Remove the journal: without one the next daemon waits, while a stale one would mislead it."""
         self.failures += 1
         if not self._failed:
             self._failed = True
-            log.warning("journal not written; a restart will wait out the grace time", error=str(error))
+            log.warning(
+                "the journal cannot be written; after a restart, cards are not granted before the grace time is over",
+                error=str(error),
+            )
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -184,13 +187,13 @@ class SnapshotFile:
         self._failed = False
 
     def read(self) -> Snapshot:
-        """What an earlier daemon left; empty when it is not there or not readable."""
+        """The earlier daemon's snapshot; an empty one if it is missing or not readable."""
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=Snapshot)
         except OSError:
             return Snapshot()
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            log.warning("accounts of the earlier daemon are not readable", path=str(self._path), error=str(error))
+            log.warning("the accounts of the earlier daemon are not readable", path=str(self._path), error=str(error))
             return Snapshot()
 
     def write(self, snapshot: Snapshot) -> None:
@@ -205,4 +208,4 @@ class SnapshotFile:
                 fresh.unlink()
             if not self._failed:
                 self._failed = True
-                log.warning("accounts not written", path=str(self._path), error=str(error))
+                log.warning("the accounts cannot be written", path=str(self._path), error=str(error))

@@ -1,8 +1,8 @@
-"""What was set by hand, and outlives the daemon: cards, rules, and the terms of single clients.
+"""What was set with `baton lock`, kept over restarts: settings of cards, rules, and the terms of single clients.
 
-A client is known again by the id that it had, which it tells when it comes back. A rule for one pod that nobody of that
-pod came back to, and that nobody set again, is forgotten some time after a restart: pods end while a daemon is away,
-and then nobody tells it.
+A client that resumes is recognised by its earlier id. A rule for one pod is forgotten some time after a restart if no
+client of that pod has resumed and the rule was not set again: the daemon does not learn of pods that end while it is
+not running.
 """
 
 from collections.abc import Iterable
@@ -14,19 +14,19 @@ from baton.lock.daemon.journal import CardSetting, Snapshot, TermsRecord
 from baton.model.ids import CardId
 
 _TERMS_KEPT = 256
-"""Clients whose terms are remembered; those that were set longest ago go first."""
+"""Clients whose terms are remembered; the oldest are forgotten first."""
 
 Selectors = tuple[str, str, str, str, int | None]
 
 
 def selectors(rule: Rule) -> Selectors:
-    """Whom a rule is for: two rules with the same answer replace each other."""
+    """The selectors of a rule: a rule replaces another one with the same selectors."""
     return (rule.tenant, rule.namespace, rule.pod, rule.pod_uid, rule.uid)
 
 
 @dataclass
 class Overrides:
-    """Everything set by hand."""
+    """Everything that was set with `baton lock`."""
 
     cards: dict[CardId, CardSetting] = field(default_factory=dict)
     rules: list[Rule] = field(default_factory=list)
@@ -35,12 +35,12 @@ class Overrides:
 
     @classmethod
     def restore(cls, snapshot: Snapshot) -> "Overrides":
-        """As an earlier daemon left them; the cards are set one by one by the daemon."""
+        """The overrides of an earlier daemon, except those of cards, which the daemon sets one by one."""
         terms = {ClientId(record.client): record.terms for record in snapshot.terms}
         return cls({}, list(snapshot.rules), terms, {selectors(rule) for rule in snapshot.rules})
 
     def before(self, configured: Iterable[Rule]) -> list[Rule]:
-        """All rules: those set by hand go before those of the configuration, and replace one for the same clients."""
+        """All rules: the overrides, then the configured rules whose selectors have no override."""
         mine = {selectors(rule) for rule in self.rules}
         return [*self.rules, *(rule for rule in configured if selectors(rule) not in mine)]
 
@@ -60,14 +60,14 @@ class Overrides:
             del self.terms[next(iter(self.terms))]
 
     def inherit_terms(self, previous: ClientId, client: ClientId) -> Terms | None:
-        """The terms of a client that is back under another id."""
+        """The terms of a client that has resumed under another id."""
         terms = self.terms.pop(previous, None)
         if terms is not None:
             self.set_terms(client, terms)
         return terms
 
     def forget_pods(self, alive: set[str]) -> list[Rule]:
-        """Drop the restored rules for single pods that are not among these; returns them."""
+        """Drop the restored rules for single pods that are not in `alive`; returns them."""
         late = [
             rule
             for rule in self.rules

@@ -1,7 +1,7 @@
 """From frames to events and from instructions to frames.
 
-A session is what one connection said so far: nothing, REGISTER, IDENTITY. Who it is comes from the kernel; what it asks
-for counts only if it may control the daemon (see `Rights`), otherwise the daemon's own rules decide.
+A session is what one connection has sent so far: nothing, REGISTER, IDENTITY. The kernel says who the peer is. The
+terms that it asks for count only if it may control the daemon (see `Rights`); otherwise the daemon's rules apply.
 """
 
 import os
@@ -14,7 +14,7 @@ from baton.lock import wire
 from baton.lock.core import events as ev
 from baton.lock.core.events import ClientId, Event, Instruction, Priority, Terms
 from baton.lock.daemon.allowances import Allowances, Group
-from baton.lock.daemon.server import UNKNOWN_FRAMES, Connection
+from baton.lock.daemon.workload_socket import UNKNOWN_FRAMES, Connection
 from baton.lock.peers import Peer, Rights
 from baton.lock.wire import Kind
 from baton.model.ids import CardId
@@ -34,25 +34,28 @@ class Host(Protocol):
     rights: Rights
 
     def submit(self, event: Event) -> None:
-        """Let the core handle an event and carry out what it says."""
+        """Let the core handle an event, and carry out the instructions."""
 
     def card_named(self, raw: bytes | None) -> CardId | None:
-        """The card that a client means; None when there is no such card."""
+        """The card that a client names; None if there is no such card."""
 
     def is_on(self, card: CardId) -> bool:
         """Whether scheduling is on for a card."""
 
     def idle_s(self, card: CardId) -> float:
-        """After how much idleness a client should give the lock back."""
+        """The idle time after which a client should release the lock."""
 
     def terms_for(self, peer: Peer, namespace: str, pod: str, tenant: str) -> Terms:
-        """The terms that the daemon's own rules give."""
+        """The terms that the daemon's rules give."""
 
     def tenant_of(self, peer: Peer, namespace: str) -> str:
-        """Whose work this is, when nobody trusted says so."""
+        """The tenant of a client for which no trusted peer named one."""
 
     def group_of(self, client: ClientId, run: str = "") -> Group | None:
-        """With whom it shares its memory limit; None when it has one for itself. `run` is what it says just now."""
+        """The group with which a client shares its memory limit; None if it does not share it.
+
+        `run` is the run that its IDENTITY names, before the core knows it.
+        """
 
 
 class Sessions:
@@ -78,7 +81,7 @@ class Sessions:
         }
 
     def received(self, connection: Connection, raw: bytes) -> None:
-        """One frame of a connection."""
+        """Handle one frame of a connection."""
         self.frames_received += 1
         handler = self._handlers.get(raw[0])
         if handler is None:
@@ -91,7 +94,7 @@ class Sessions:
         handler(connection, raw)
 
     def lost(self, connection: Connection) -> None:
-        """A connection is gone."""
+        """A connection was lost or closed."""
         client = connection.client
         if client is not None and self.connections.get(client) is connection:
             del self.connections[client]
@@ -100,7 +103,7 @@ class Sessions:
             self._host.submit(ev.Left(client))
 
     def abandon(self) -> None:
-        """Let go of everybody, without a word and without consequences."""
+        """Drop all connections without telling the peers or the core."""
         for connection in list(self.connections.values()):
             connection.closed = True
             connection.abort()
@@ -108,7 +111,7 @@ class Sessions:
         self._allowances.close()
 
     def carry_out(self, instruction: Instruction) -> None:
-        """Send what an instruction says; a client that left meanwhile is none of our business."""
+        """Send the frame for an instruction; clients that have left in the meantime are ignored."""
         match instruction:
             case ev.Grant(client):
                 self._send(client, wire.LOCK_OK)
@@ -148,11 +151,11 @@ class Sessions:
         joined = self._allowances.join(client, group, connection.card)
         if joined is None:
             return
-        fd, place = joined
-        if connection.send_with(wire.extension(Kind.ALLOWANCE, {"slot": place}), fd):
+        fd, slot = joined
+        if connection.send_with(wire.extension(Kind.ALLOWANCE, {"slot": slot}), fd):
             self.frames_sent += 1
         else:
-            log.warning("memory limit not shared with its group", client=f"{client:016x}", pid=connection.peer.pid)
+            log.warning("memory limit is not shared within the group", client=f"{client:016x}", pid=connection.peer.pid)
             self._allowances.leave(client)
 
     def _register(self, connection: Connection, raw: bytes) -> None:
@@ -176,7 +179,7 @@ class Sessions:
         connection.client, connection.extended, connection.card = client, extended, card
         self.connections[client] = connection
         self.names[client] = (namespace, pod)
-        # In one write: a hook takes a daemon whose HELLO is not there soon after the welcome for nvshare's.
+        # In one write: if HELLO does not follow the welcome at once, a hook takes this daemon for nvshare's.
         greeting = [wire.welcome(client, on=self._host.is_on(card)), *([self._hello(card)] if extended else [])]
         self.frames_sent += len(greeting)
         connection.send(b"".join(greeting))
@@ -261,10 +264,10 @@ class Sessions:
         if trusted:
             terms = asked
         elif asked != terms:
-            log.info("terms asked for by a workload do not count", client=client, pid=connection.peer.pid)
+            log.info("ignored the terms that a workload asked for", client=client, pid=connection.peer.pid)
         run = values.get("run", "")[:64]
         if asked.memory_bytes:
-            # Also where what it asks for does not count: its hook keeps the limit of its own accord.
+            # Even if the request does not count: the hook applies the limit by itself.
             self._share_limit(client, run)
         self._host.submit(
             ev.Described(
@@ -314,7 +317,7 @@ class Sessions:
 
 
 def asked_terms(values: dict[str, str], default: Terms) -> Terms:
-    """The terms in an IDENTITY; what it leaves out, or says wrongly, stays as the daemon's rules have it."""
+    """The terms in an IDENTITY; for missing or invalid values, those of the daemon's rules."""
     weight = min(wire.number(values, "weight"), MAX_WEIGHT) or default.weight
     try:
         priority = Priority[values.get("priority", "").upper()]

@@ -1,11 +1,12 @@
-"""Who goes next: rounds in which weights decide how long turns are, priority classes, and a bound for everybody.
+"""Who goes next: rounds in which weights decide how long turns are, priority classes, and a bound on every wait.
 
-Each client has a virtual time that grows with what it received, divided by its weight, and one at which its next turn
-is due, a round after the last. Among those who are due in this round the first to ask goes next, so that the order
-of the round stays; what somebody ran over makes its next turn shorter (see `quantum`) instead of changing the order. A
-higher priority class goes before a lower one. Neither can starve anyone: a waiter whose wait exceeds its bound is
-*overdue* and goes before all that are not, the longest waiting first. The bound grows with the number of turns that
-others are due to have before it, so that in ordinary service nobody is ever overdue and the weights alone decide.
+Each client has a virtual time, which grows with the time it received divided by its weight, and a virtual time at
+which its next turn is due, one round after the last. Among the clients that are due in this round the first to ask goes
+next, so the order of the round stays the same. An overrun makes the client's next turn shorter (see `quantum`) instead
+of changing the order. A higher priority class goes before a lower one. Neither can starve a client: a waiter whose
+wait exceeds its bound is *overdue* and goes before all waiters that are not, the longest wait first. The bound grows
+with the number of turns that other clients are due to have before it, so in ordinary service no client is overdue and
+the weights alone decide.
 """
 
 from baton.lock.core.settings import Settings
@@ -13,25 +14,25 @@ from baton.lock.core.state import Card, Client, Phase
 
 
 def patience_s(card: Card, client: Client, settings: Settings) -> float:
-    """How long a waiter waits, while it could be served, before it is overdue."""
+    """How long an eligible waiter waits before it is overdue."""
     return settings.patience_quanta * (card.quantum_s + card.release_s) * (1 + card.active_weight / client.weight)
 
 
 def eligible(card: Card, client: Client) -> bool:
-    """Whether a waiter may be served now, were the card free."""
+    """Whether a waiter could be served now if the card were free."""
     return not client.parked and (client.quota is None or not card.throttled(client))
 
 
 def best_waiter(card: Card, now_s: float, settings: Settings) -> Client | None:
-    """The single waiter to serve next; gangs have their own way (see `gangs`).
+    """The single waiter to serve next; gangs are served separately (see `gangs`).
 
-    This loop is most of what a hand-over among many costs, hence its plainness.
+    With many waiters this loop is most of the cost of a switch, so it is kept plain.
     """
     best_rank, least = -1, 0.0
     latest: Client | None = None
     unit_s = settings.patience_quanta * (card.quantum_s + card.release_s)
     weight = card.active_weight
-    # Nobody's patience is shorter than this, so most need no closer look.
+    # No client is overdue before this time, so most need no further check.
     surely_fine_s = now_s - 2 * unit_s
     fine: list[Client] = []
     for client in card.waiters.values():
@@ -50,23 +51,23 @@ def best_waiter(card: Card, now_s: float, settings: Settings) -> Client | None:
             best_rank, least = rank, due
     if latest is not None or not fine:
         return latest
-    # Within half a round all are served alike: the first to ask goes first. Limits cut turns to pieces of a round.
+    # Within half a round, the first to ask goes first. With compute limits, turns are only parts of a round.
     alike = least + (0.0 if card.limited else card.round() / 2)
     return next(client for client in fine if client.terms.priority == best_rank and client.due <= alike)
 
 
-def anyone(card: Card) -> bool:
-    """Whether anybody at all could be served were the card free."""
+def has_eligible_waiter(card: Card) -> bool:
+    """Whether any waiter could be served now if the card were free."""
     return any(eligible(card, client) for client in card.waiters.values())
 
 
 def overdue(card: Card, client: Client, now_s: float, settings: Settings) -> bool:
-    """Whether a waiter's bound has passed."""
+    """Whether a waiter has waited longer than its bound."""
     return client.phase is Phase.WAITING and now_s - client.eligible_s > patience_s(card, client, settings)
 
 
 def outranks(card: Card, waiter: Client, holder: Client, now_s: float, settings: Settings) -> bool:
-    """Whether a waiter should have the card rather than a holder whose quantum is over."""
+    """Whether a waiter should get the card from a holder whose quantum is over."""
     if overdue(card, waiter, now_s, settings):
         return True
     if waiter.terms.priority != holder.terms.priority:
@@ -75,7 +76,7 @@ def outranks(card: Card, waiter: Client, holder: Client, now_s: float, settings:
 
 
 def outranked_at(card: Card, waiter: Client, holder: Client, now_s: float, settings: Settings) -> float:
-    """When a waiter that does not outrank the holder yet will, if nothing else happens."""
+    """When a waiter that does not outrank the holder yet will do so if no other event happens."""
     late_s = waiter.eligible_s + patience_s(card, waiter, settings)
     if waiter.terms.priority == holder.terms.priority:
         ahead = (waiter.vtime - card.vtime_of(holder)) * holder.weight * max(1, len(card.holders))
@@ -86,7 +87,7 @@ def outranked_at(card: Card, waiter: Client, holder: Client, now_s: float, setti
 def pace(card: Card, settings: Settings, joining: Client | None = None) -> tuple[float, float]:
     """How far a client may run ahead of its weight on a concurrent card, and the virtual time of the least served.
 
-    Where all weights are alike everybody simply runs: the pace is 0. `joining` asks as if that client ran too.
+    If all weights are equal, all clients run and the pace is 0. `joining` is counted as if it ran, too.
     """
     runnable = [
         client

@@ -1,17 +1,14 @@
-"""Sockets for workloads: accepting, framing, and the bounds that keep one peer from disturbing the others.
+"""The socket for workloads: framing, and the limits that keep one peer from disturbing the others.
 
-Every connection is read a few frames at a time and then waits its turn, so a flood delays only its author. A peer
-that does not read its answers is closed once a small buffer is full. When descriptors run out, accepting
-pauses and is tried again; those who are connected notice nothing.
+A connection reads a few frames and then yields to the other connections, so a flood delays only its sender. A peer that
+does not read its answers is disconnected when a small buffer is full.
 """
 
 import asyncio
-import errno
 import itertools
 import os
 import socket
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -19,6 +16,7 @@ import structlog
 
 from baton.lock import wire
 from baton.lock.core.events import ClientId
+from baton.lock.daemon.listener import Listener
 from baton.lock.peers import Peer, peer_of
 from baton.model.ids import CardId
 
@@ -28,21 +26,17 @@ FRAMES_PER_TURN = 16
 FRAMES_PER_SECOND = 25_000
 UNKNOWN_FRAMES = 64
 WRITE_BUFFER_BYTES = 128 * wire.FRAME_BYTES
-_ACCEPTS_PER_TURN = 64
 _FLUSH_S = 1.0
-_BACKLOG = 4096
-_ACCEPT_RETRY_S = 0.25
-_SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Session(Protocol):
-    """What stands behind the connections."""
+    """What connections need from the sessions."""
 
     def received(self, connection: "Connection", raw: bytes) -> None:
         """One whole frame arrived."""
 
     def lost(self, connection: "Connection") -> None:
-        """The peer is gone, or was closed by us."""
+        """The peer disconnected, or the daemon closed the connection."""
 
 
 class Connection(asyncio.Protocol):
@@ -134,14 +128,14 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def send(self, frames: bytes) -> None:
-        """Send one frame, or several that belong together; they always go out in one write."""
+        """Send one frame, or several that belong together, in one write."""
         if not self.closed and self._transport is not None:
             self._transport.write(frames)
 
     def send_with(self, frame: bytes, fd: int) -> bool:
-        """Send one frame with a descriptor attached; False, and nothing sent, when that cannot be done at once.
+        """Send one frame with a descriptor attached; False, with nothing sent, if that is not possible at once.
 
-        A transport knows nothing of descriptors, so this goes past it, and may only do so while it has nothing to send.
+        A transport cannot send descriptors, so this bypasses it, which is safe only while it has nothing to send.
         """
         if self.closed or self._transport is None or self._transport.get_write_buffer_size():
             return False
@@ -155,16 +149,16 @@ class Connection(asyncio.Protocol):
         return sent == len(frame)
 
     def pause_writing(self) -> None:
-        self.close("does not read what it is sent")
+        self.close("the peer does not read its messages")
         self.abort()
 
     def abort(self) -> None:
-        """End the connection whatever is still to be sent."""
+        """End the connection and discard what has not been sent."""
         if self._transport is not None:
             self._transport.abort()
 
     def close(self, reason: str, level: str = "warning") -> None:
-        """Close for a reason of ours; what was sent before is still delivered if the peer reads it soon."""
+        """Close the connection; what was sent before is still delivered if the peer reads it soon."""
         if self.closed:
             return
         self.closed = True
@@ -181,96 +175,8 @@ class Connection(asyncio.Protocol):
         self._transport = None
 
 
-Factory = Callable[[socket.socket], asyncio.Protocol]
-
-
-class Listener:
-    """A listening unix socket that survives running out of descriptors."""
-
-    def __init__(self, path: Path, mode: int, factory: Factory, loop: asyncio.AbstractEventLoop) -> None:
-        self.path = path
-        self._factory = factory
-        self._loop = loop
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._short = False
-        # Bound under another name and renamed: there is never a moment without a socket at the path, and a
-        # leftover of an earlier daemon needs no unlinking. Through a descriptor, because a card's path may be too long.
-        fresh = path.with_name(f".{path.name}.new")
-        fresh.unlink(missing_ok=True)
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            try:
-                self._socket.bind(f"/proc/self/fd/{directory}/{fresh.name}")
-            except OSError as error:
-                if error.errno != errno.ENOSPC or not path.exists():
-                    raise
-                # A full disk has room for one of them only.
-                path.unlink()
-                self._socket.bind(f"/proc/self/fd/{directory}/{fresh.name}")
-            fresh.chmod(mode)
-            self._socket.listen(_BACKLOG)
-            fresh.replace(path)
-        except OSError:
-            self._socket.close()
-            raise
-        finally:
-            os.close(directory)
-        loop.add_reader(self._socket.fileno(), self._accept)
-
-    def _accept(self) -> None:
-        for _ in range(_ACCEPTS_PER_TURN):
-            try:
-                connection, _ = self._socket.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                if error.errno not in _SCARCE:
-                    log.warning("accept failed", error=str(error), socket=str(self.path))
-                self._pause(error)
-                return
-            self._short = False
-            connection.setblocking(False)
-            try:
-                protocol = self._factory(connection)
-            except OSError as error:
-                log.warning("connection refused", error=str(error), socket=str(self.path))
-                connection.close()
-                continue
-            task = self._loop.create_task(self._attach(protocol, connection))
-            self._tasks.add(task)
-            task.add_done_callback(self._done)
-
-    async def _attach(self, protocol: asyncio.Protocol, connection: socket.socket) -> None:
-        await self._loop.connect_accepted_socket(lambda: protocol, connection)
-
-    def _done(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("connection refused", error=str(error), socket=str(self.path))
-
-    def _pause(self, error: OSError) -> None:
-        if not self._short:
-            self._short = True
-            log.warning("accepting paused", error=str(error), retry_s=_ACCEPT_RETRY_S, socket=str(self.path))
-        self._loop.remove_reader(self._socket.fileno())
-        self._loop.call_later(_ACCEPT_RETRY_S, self._resume)
-
-    def _resume(self) -> None:
-        if self._socket.fileno() >= 0:
-            self._loop.add_reader(self._socket.fileno(), self._accept)
-
-    def close(self, *, unlink: bool) -> None:
-        """Stop listening."""
-        if self._socket.fileno() >= 0:
-            self._loop.remove_reader(self._socket.fileno())
-            self._socket.close()
-        if unlink:
-            self.path.unlink(missing_ok=True)
-
-
 def workload_listener(path: Path, session: Session, card: CardId | None, loop: asyncio.AbstractEventLoop) -> Listener:
-    """A socket that every user may connect to (0722, as nvshare's), in a directory that nobody else may list."""
+    """A socket to which every user may connect (0722, as nvshare's), in a directory that other users cannot list."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.parent.chmod(0o711)
     return Listener(path, 0o722, lambda sock: Connection(session, peer_of(sock), card, loop), loop)
