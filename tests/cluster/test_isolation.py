@@ -1,6 +1,7 @@
 """Beds do not touch each other, and a bed leaves nothing behind: not in order, not after a crash, not half-started."""
 
 import json
+import operator
 import os
 import signal
 import socket
@@ -15,11 +16,11 @@ import pytest
 from testbed import state
 from testbed.bed import Bed, BedOptions
 from testbed.errors import BedError
-from testbed.processes import wait_until
 from testbed.programs import kubernetes, locate
 from testbed.state import BedRecord
 from testbed.teardown import collect_garbage, leftovers
 from tests.cluster.manifests import pod
+from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
 
@@ -147,10 +148,10 @@ def test_kill_9_of_the_test_process_leaves_nothing(needs_kubelets: None, owned_b
 
     bed.kill_owner()
 
-    assert wait_until(lambda: not bed.record.directory.exists(), 120), leftovers(bed.record)
+    until(lambda: not bed.record.directory.exists())
     assert leftovers(bed.record) == []
     assert "sleep 31536001" not in command_lines()
-    assert wait_until(lambda: not theirs & namespaces_in_use(), 60)
+    until(lambda: theirs & namespaces_in_use(), operator.not_)
     assert mounts() - before == set()
     assert bed.record.id not in Path("/proc/net/unix").read_text()
     assert not any(bed.record.id in line for line in command_lines())
@@ -165,9 +166,9 @@ def test_kill_9_while_the_bed_is_starting_leaves_nothing(
     needs_kubelets: None, owned_bed: Callable[[str], OwnedBed]
 ) -> None:
     bed = owned_bed("31536002")
-    assert wait_until((bed.record.directory / "nodes" / "node-1" / "furnished").exists, 120)
+    until((bed.record.directory / "nodes" / "node-1" / "furnished").exists)
     bed.kill_owner()
-    assert wait_until(lambda: not bed.record.directory.exists(), 120), leftovers(bed.record)
+    until(lambda: not bed.record.directory.exists())
     assert leftovers(bed.record) == []
 
 
@@ -175,7 +176,7 @@ def test_garbage_is_collected_when_even_the_reaper_was_killed(
     needs_kubelets: None, owned_bed: Callable[[str], OwnedBed]
 ) -> None:
     bed = owned_bed("31536003")
-    assert wait_until((bed.record.directory / "nodes" / "node-1" / "furnished").exists, 120)
+    until((bed.record.directory / "nodes" / "node-1" / "furnished").exists)
     reapers = [line for line in command_lines() if f"testbed.reaper {bed.record.id}" in line]
     assert len(reapers) == 1
     for entry in os.listdir("/proc"):

@@ -9,8 +9,8 @@ from testbed.bed import Bed
 from testbed.errors import BedError
 from testbed.images import WORKLOAD
 from testbed.nodes import Node
-from testbed.processes import wait_until
 from tests.cluster.manifests import pod
+from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
 
@@ -122,9 +122,9 @@ def test_a_program_in_a_node_can_be_stopped_resumed_and_killed(kubelet_bed: Bed)
 
     program = kubelet_bed.nodes["node-2"].start_program("sleeper", ["sleep", "1000"])
     program.stop()
-    assert wait_until(lambda: state() == "T", 60)
+    until(state, lambda seen: seen == "T")
     program.resume()
-    assert wait_until(lambda: state() == "S", 60)
+    until(state, lambda seen: seen == "S")
     program.kill()
     assert not program.is_running
 

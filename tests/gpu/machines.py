@@ -12,8 +12,7 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -160,17 +159,6 @@ def running(program: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]
             yield program
         finally:
             program.kill()
-
-
-def until(question: Callable[[], T], wanted: Callable[[T], bool], timeout_s: float = PATIENCE_S) -> T:
-    """Repeat the question until the answer is the wanted one."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        found = question()
-        if wanted(found):
-            return found
-        assert time.monotonic() < deadline, f"still {found!r} after {timeout_s} s"
-        time.sleep(0.02)
 
 
 def line(program: "subprocess.Popen[str]") -> Any:

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from baton import native
 from tests.hook import daemon as scripted
+from tests.waiting import until
 
 PROGRAMS = Path(__file__).parent / "programs"
 ROOT = Path(__file__).resolve().parents[2]
@@ -106,9 +106,13 @@ def finish(process: subprocess.Popen[str], timeout_s: float = scripted.PATIENCE_
 
 def wait_for_launches(workloads: Workloads, work: subprocess.Popen[str], count: int) -> None:
     """Wait until more than `count` launches reached the first device."""
-    while workloads.record.devices[0].launches <= count:
-        assert work.poll() is None, f"ended after {workloads.record.devices[0].launches} launches:\n{finish(work)}"
-        time.sleep(0.005)
+
+    def launches() -> int:
+        done = int(workloads.record.devices[0].launches)
+        assert work.poll() is None or done > count, f"ended after {done} launches:\n{finish(work)}"
+        return done
+
+    until(launches, lambda done: done > count)
 
 
 def compile_c(source: str, target: Path, *flags: str) -> Path:

@@ -1,15 +1,14 @@
 """One memory limit for all processes of a run, whatever happens to them or to the daemon."""
 
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.hook.conftest import Workloads
-from tests.hook.daemon import PATIENCE_S
 from tests.lock import daemons
+from tests.waiting import until
 
 GIB = 1 << 30
 CARD = ("GPU-a0a0a0a0-a0a0-a0a0-a0a0-a0a0a0a0a0a0", 16 * GIB)
@@ -52,10 +51,7 @@ class Process:
         return self.ask("left")
 
     def await_left(self, size: int) -> None:
-        until = time.monotonic() + PATIENCE_S
-        while self.left() != size:
-            assert time.monotonic() < until, f"{self.left()} bytes are left, not {size}"
-            time.sleep(0.01)
+        until(self.left, lambda left: left == size)
 
 
 @pytest.fixture

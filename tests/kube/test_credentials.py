@@ -13,6 +13,7 @@ import pytest
 from baton.errors import BatonError
 from baton.kube.credentials import Credentials, in_cluster
 from baton.kube.kubeconfig import Access
+from tests.waiting import until_async
 
 pytestmark = pytest.mark.process
 
@@ -140,9 +141,7 @@ async def test_a_plugin_that_is_not_waited_for_any_more_is_ended(tmp_path: Path)
     asked = asyncio.create_task(Credentials(access).headers())
     pid = int(await asyncio.to_thread((tmp_path / "started").read_text))
     asked.cancel()
-    async with asyncio.timeout(60):
-        while alive(pid):  # noqa: ASYNC110  # there is no event: another process ends when it ends
-            await asyncio.sleep(0.01)
+    await until_async(lambda: not alive(pid))
 
 
 async def test_requests_that_are_refused_together_ask_for_one_new_token(tmp_path: Path) -> None:

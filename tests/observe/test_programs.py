@@ -5,12 +5,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import until
 
 pytestmark = pytest.mark.process
 
@@ -59,11 +60,8 @@ def started(program: str, folder: Path, log: Path) -> Iterator[tuple["subprocess
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder)}
     with log.open("wb") as output, subprocess.Popen(command, stderr=output, env=environment) as process:
         try:
-            deadline = time.monotonic() + PATIENCE_S
-            while get(f"http://127.0.0.1:{port}/healthz") != "ok\n":
-                assert process.poll() is None, log.read_text()
-                assert time.monotonic() < deadline, log.read_text()
-                time.sleep(0.05)
+            until(lambda: process.poll() is not None or get(f"http://127.0.0.1:{port}/healthz") == "ok\n")
+            assert process.poll() is None, log.read_text()
             yield process, f"http://127.0.0.1:{port}"
         finally:
             process.kill()

@@ -10,7 +10,8 @@ import pytest
 from baton.gpu.cards import Severity
 from baton.gpu.xids import XIDS
 from tests.gpu import machines
-from tests.gpu.machines import Machine, line, running, tell, until
+from tests.gpu.machines import Machine, line, running, tell
+from tests.waiting import until
 
 HOUR_MS = 3_600_000
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.gpu import machines
-from tests.gpu.machines import Machine, line, running, tell, until
+from tests.gpu.machines import Machine, line, running, tell
+from tests.waiting import until
 
 MIB = 1 << 20
 

@@ -11,8 +11,9 @@ import pytest
 
 from testbed import state
 from testbed.errors import BedError
-from testbed.processes import MARK, Component, ProcessKey, marked_processes, process_key, wait_until
+from testbed.processes import MARK, Component, ProcessKey, marked_processes, process_key
 from testbed.teardown import collect_garbage, kill_processes, tear_down
+from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +102,7 @@ def test_processes_are_found_by_their_mark_with_all_their_descendants(tmp_path: 
     program = component(mark, tmp_path, "sh", "-c", "sleep 1000 & sleep 1000 & wait")
     program.start()
     try:
-        assert wait_until(lambda: len(list(marked_processes(mark))) == 3, 60)
+        until(lambda: len(list(marked_processes(mark))), lambda count: count == 3)
         assert list(marked_processes(mark[:-1])) == []
     finally:
         kill_processes(mark)

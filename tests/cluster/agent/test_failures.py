@@ -17,8 +17,8 @@ import pytest
 from baton.agent.kubelet.endpoint import LOCAL_CHANNEL
 from baton.agent.kubelet.podresources import CHECKPOINT
 from baton.agent.proto import deviceplugin_pb2 as api
-from testbed.processes import wait_until
 from tests.cluster.agent.conftest import CARDS, CONFIG, GPU, SLOTS, AgentOnNode, GpuNode
+from tests.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -80,11 +80,6 @@ class FailingPlugin:
             await server.stop(None)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait in a thread, so that the plugin goes on serving."""
-    assert await asyncio.to_thread(wait_until, condition, 60.0)
-
-
 def takes_over(node: GpuNode, agents: Callable[..., AgentOnNode]) -> None:
     """An agent that starts now is used."""
     agents()
@@ -113,9 +108,9 @@ def test_list_and_watch_fails_immediately_and_kubelet_does_not_retry(
         plugin = FailingPlugin(node, lists=False)
         async with plugin.registered() as said:
             assert said == ""
-            await until(lambda: plugin.streams == 1)
+            await asyncio.to_thread(until, lambda: plugin.streams == 1)
             agent = await asyncio.to_thread(agents)
-            await until(agent.registered)
+            await asyncio.to_thread(until, agent.registered)
             agent.process.kill()
             assert plugin.streams == 1, "kubelet waits for another registration"
 
@@ -129,9 +124,9 @@ def test_list_and_watch_fails_after_provisioning_and_nothing_is_allocatable(
     async def course() -> None:
         plugin = FailingPlugin(node)
         async with plugin.registered():
-            await until(lambda: node.healthy_slots() == set(DEVICES))
+            await asyncio.to_thread(until, lambda: node.healthy_slots() == set(DEVICES))
             plugin.fail.set()
-            await until(lambda: not node.healthy_slots())
+            await asyncio.to_thread(until, lambda: not node.healthy_slots())
             assert plugin.streams == 1
 
     asyncio.run(course())

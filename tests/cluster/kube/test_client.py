@@ -22,6 +22,7 @@ from baton.kube.store import Delta, Store
 from baton.model.meta import EVENTS, Metadata, ObjectReference
 from baton.model.resource import Resource
 from testbed.bed import Bed, BedOptions
+from tests.waiting import until_async
 
 pytestmark = pytest.mark.cluster
 
@@ -58,12 +59,6 @@ async def following(
 async def create(client: Client, namespace: str, *names: str) -> None:
     bodies = [{"metadata": {"name": name, "labels": {"of": "test"}}, "data": {"n": name}} for name in names]
     await asyncio.gather(*(client.create(MAPS, body, namespace) for body in bodies))
-
-
-async def until(holds: Callable[[], bool], timeout_s: float = 120) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not holds():  # noqa: ASYNC110  # a test may look; the store has no event for "equal to that"
-            await asyncio.sleep(0.01)
 
 
 async def test_errors_of_a_real_server_have_their_types(kwok_bed: Bed, kwok_namespace: str) -> None:
@@ -215,7 +210,7 @@ async def test_a_store_follows_creations_changes_and_removals(kwok_bed: Bed, kwo
             await create(client, kwok_namespace, "m-after")
             await client.patch(MAPS, "m-after", {"data": {"n": "changed"}}, kwok_namespace)
             await client.delete(MAPS, "m-before", kwok_namespace)
-            await until(lambda: len(told) == 4)
+            await until_async(lambda: len(told) == 4)
         kinds = [(d.key.split("/")[1], d.old is not None, d.new is not None) for d in told]
         assert kinds == [
             ("m-before", False, True),
@@ -238,7 +233,7 @@ async def test_a_broken_connection_loses_nothing(kwok_bed: Bed, kwok_namespace: 
                 with pytest.raises(UnreachableError):
                     await client.get(MAPS, "m-new", kwok_namespace)
                 await asyncio.to_thread(proxy.heal)
-                await until(lambda: sorted(m.metadata.name for m in store) == ["m-kept", "m-new"])
+                await until_async(lambda: sorted(m.metadata.name for m in store) == ["m-kept", "m-new"])
 
 
 def connections_to(address: tuple[str, int]) -> int:
@@ -272,10 +267,10 @@ async def test_a_restarted_api_server_loses_nothing(new_bed: Callable[[BedOption
     bed = await asyncio.to_thread(new_bed, BedOptions())
     async with client_of(bed) as client, following(client, "default") as (store, _):
         await create(client, "default", "m-1")
-        await until(lambda: len(store) == 1)
+        await until_async(lambda: len(store) == 1)
         await asyncio.to_thread(bed.api_server.restart)
         await create(client, "default", "m-2")
-        await until(lambda: len(store) == 2)
+        await until_async(lambda: len(store) == 2)
 
 
 async def test_one_of_two_candidates_leads_and_the_other_takes_over(kwok_bed: Bed, kwok_namespace: str) -> None:
@@ -297,11 +292,11 @@ async def test_one_of_two_candidates_leads_and_the_other_takes_over(kwok_bed: Be
         terms = {"duration_s": 60.0, "renew_deadline_s": 40.0, "retry_s": 0.2}
         elections = {name: Election(client, "test", kwok_namespace, name, **terms) for name in ("a", "b")}
         tasks = {name: asyncio.create_task(election.run(lead(name))) for name, election in elections.items()}
-        await until(lambda: bool(leading))
+        await until_async(lambda: bool(leading))
         first = leading[0]
-        await until(lambda: all(election.leader == first for election in elections.values()))
+        await until_async(lambda: all(election.leader == first for election in elections.values()))
         tasks[first].cancel()
-        await until(lambda: leading == [{"a": "b", "b": "a"}[first]])
+        await until_async(lambda: leading == [{"a": "b", "b": "a"}[first]])
         both.set()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
         lease = msgspec.json.decode(
