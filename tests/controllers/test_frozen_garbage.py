@@ -8,7 +8,7 @@ from baton.controllers import program
 
 
 class Unlistable:
-    """A post whose lists never come."""
+    """A controller whose first lists never arrive."""
 
     def __init__(self) -> None:
         self.scope = self
@@ -18,8 +18,8 @@ class Unlistable:
 
 
 async def test_the_collector_works_while_a_kind_is_waited_for() -> None:
-    posts: Any = [Unlistable()]
-    waiting = asyncio.create_task(program._freeze_garbage(posts))
+    running: Any = [Unlistable()]
+    waiting = asyncio.create_task(program._freeze_garbage(running))
     await asyncio.sleep(0)
     assert gc.isenabled()
     waiting.cancel()

@@ -1,5 +1,5 @@
-"""The controllers behind Volcano's objects, and the admission webhooks.
+"""The controllers of Volcano's objects.
 
-Each controller keeps one kind of object true: what has to be done is a pure function of what the API server shows, and
-a thin shell around it carries that out. `assembly` runs all of them as one program.
+Each controller reconciles one kind of object: a pure function of what the API server shows decides, and a thin class
+around it carries the decision out. `program` runs all controllers as one program.
 """

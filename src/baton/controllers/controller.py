@@ -1,9 +1,9 @@
-"""What a controller is, and what it is given.
+"""The interface of a controller, and what all controllers share.
 
-A controller is told of changes by key and makes the world fit the object of that key. It is *level-triggered*: `sync`
-looks at what is there now, never at what has changed, so that a change that nobody saw (the program was dead, the watch
-was cut) is made up for by the next look. Whatever it does must be safe to do twice: names are derived, deletions carry
-a uid, and the stores may be older than what the controller itself has just written.
+A controller receives the keys of changed objects and makes the world match the object of each key. It is
+*level-triggered*: `sync` looks at the present state and never at the change, so the next sync makes up for a change
+that was missed because the program was dead or the watch was cut. All its actions must be safe to repeat: names are
+derived, deletions carry a uid, and the stores may be older than the controller's own last write.
 """
 
 import datetime
@@ -20,7 +20,7 @@ from baton.observe.metrics import Metrics
 SCHEDULER_NAMES = ("baton", "volcano")
 
 Wake = Callable[[Key], None]
-"""Have this key synced soon."""
+"""Queue this key for a sync."""
 
 
 def utc_now() -> datetime.datetime:
@@ -29,35 +29,35 @@ def utc_now() -> datetime.datetime:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What all controllers of the program share."""
+    """What all controllers of the program share in one term."""
 
     client: Client
     recorder: Recorder
     metrics: Metrics = field(default_factory=Metrics)
     """Where a controller declares its own metrics."""
     scheduler_names: tuple[str, ...] = SCHEDULER_NAMES
-    """Pods with one of these in `schedulerName` are ours."""
+    """The controllers manage pods with one of these in `schedulerName`."""
     now: Callable[[], datetime.datetime] = utc_now
 
 
 class Controller(Protocol):
-    """One kind of object kept true. A new one is made each time that the program begins to lead."""
+    """Reconciles one kind of object. The program creates a new one for each term that it leads."""
 
     @property
     def name(self) -> str:
         """The name in logs, metrics and `--controllers`."""
 
     def watch(self, scope: Scope, wake: Wake) -> None:
-        """Ask for the stores and subscribe to them; a change becomes a `wake` of the key that it concerns.
+        """Request stores and subscribe to them. A change wakes the key that it concerns.
 
-        Called once, before anything is listed: the first lists come as additions. Keys are the controller's own
-        affair, they need not be those of the store.
+        Called once, before anything is listed: the first lists arrive as additions. The controller chooses its keys;
+        they need not be those of the store.
         """
 
     async def sync(self, key: Key) -> float | None:
-        """Make the world fit; returns after how many seconds to look again though nothing may have changed.
+        """Reconcile, and return the number of seconds after which to sync again even if nothing changes.
 
-        A key is synced by one worker at a time. An exception means: again, after a pause that grows.
+        One worker at a time syncs a key. After an exception the sync is repeated, with growing pauses.
         """
 
 

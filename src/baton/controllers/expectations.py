@@ -1,11 +1,11 @@
-"""What this program wrote and has not yet seen come back.
+"""A store that already shows this program's own writes.
 
-A watch is behind: right after a pod was made, the store does not show it, and whoever looks there makes it again. So
-what the API server answered to a write stands in for the store until the store has it, or something newer. What was
-deleted counts as terminating until it is gone.
+A watch lags behind: right after a pod was created, the store does not show it, and a controller that trusts the store
+creates it again. So the API server's answer to a write stands in for the store until the store has that version or a
+newer one. An object that was deleted counts as terminating until it is gone.
 
-Answers and the watch come by two connections, so an answer may also be read after the watch has shown the end of its
-object. It is ignored then, else the object would live on here for a while.
+Answers and the watch use two connections, so an answer may arrive after the watch has shown the end of its object. It
+is then ignored; otherwise the object would stay here for a while.
 """
 
 import time
@@ -17,7 +17,7 @@ from baton.kube.store import Delta, Key, Named, Store, key_of, version_of
 T = TypeVar("T", bound=Named)
 
 LIMIT_S = 60.0
-"""An object that was made and removed between two lists is never shown at all; after this it is not waited for."""
+"""An object that was created and removed between two lists is never shown at all. After this time it is given up."""
 
 
 class _Write(NamedTuple, Generic[T]):
@@ -25,8 +25,8 @@ class _Write(NamedTuple, Generic[T]):
     at_s: float
 
 
-class Echoes(Generic[T]):
-    """A store, seen through this program's own writes."""
+class FreshStore(Generic[T]):
+    """A store together with this program's own writes."""
 
     def __init__(self, store: Store[T], group: Callable[[T], Iterable[str]] | None = None) -> None:
         self._store = store
@@ -35,11 +35,11 @@ class Echoes(Generic[T]):
         self._members: dict[str, dict[Key, None]] = {}
         self._deleted: set[str] = set()
         self._ended: dict[str, float] = {}
-        """Uids of what has gone lately, and when, the oldest first."""
-        store.subscribe(self._heard)
+        """Uids of objects that ended recently, and when, the oldest first."""
+        store.subscribe(self._store_changed)
 
     def wrote(self, item: T) -> None:
-        """The API server answered a write with this."""
+        """The API server answered a write with this object."""
         if item.metadata.uid in self._ended:
             return
         key = key_of(item)
@@ -48,35 +48,35 @@ class Echoes(Generic[T]):
             self._members.setdefault(name, {})[key] = None
 
     def deleted(self, item: T) -> None:
-        """The API server took a deletion."""
+        """The API server accepted a deletion."""
         if item.metadata.uid not in self._ended:
             self._deleted.add(item.metadata.uid)
 
     def is_deleted(self, item: T) -> bool:
-        """Whether we deleted it; it may still be there, on its way out."""
+        """Whether this program deleted it. It may still be there, terminating."""
         return item.metadata.uid in self._deleted
 
     def is_own(self, item: T) -> bool:
-        """Whether the item is exactly what we wrote: then it tells nothing new."""
+        """Whether the item is exactly what this program wrote, and so holds no news."""
         own = self._written.get(key_of(item))
         return own is not None and own.item.metadata.resource_version == item.metadata.resource_version
 
     def get(self, key: Key) -> T | None:
-        """The newest that is known."""
+        """The newest known version."""
         known, own = self._store.get(key), self._written.get(key)
         if own is None or self._superseded(own, known):
             return known
         return own.item
 
     def unseen_s(self, name: str) -> float | None:
-        """How long something of the group is still waited for that the store has not shown. Whoever reckons with it has
-        to look again then: if it is gone, nothing else will say so."""
+        """For how long a write in the group may stay that the store has not shown; None when there is no such write.
+        The caller has to look again after that time: if the object is gone, no event will report it."""
         writes = [self._written[key] for key in self._members.get(name, ()) if key in self._written]
         unseen = [write.at_s for write in writes if self._store.get(key_of(write.item)) is None]
         return max(0.0, min(unseen) + LIMIT_S - time.monotonic()) if unseen else None
 
     def members(self, index: str, name: str) -> list[T]:
-        """The newest of everything under a name of an index, what the store does not have yet included."""
+        """The newest version of all items under a name of an index, including items that the store still lacks."""
         found = {key_of(item): item for item in self._store.by_index(index, name)}
         for key in list(self._members.get(name, ())):
             own = self._written.get(key)
@@ -93,20 +93,20 @@ class Echoes(Generic[T]):
             return time.monotonic() - own.at_s >= LIMIT_S
         return version_of(known) >= version_of(own.item)
 
-    def _heard(self, delta: Delta[T]) -> None:
+    def _store_changed(self, delta: Delta[T]) -> None:
         own = self._written.get(delta.key)
         if delta.new is None:
             assert delta.old is not None
             self._deleted.discard(delta.old.metadata.uid)
-            self._bury(delta.old.metadata.uid)
+            self._remember_end_of(delta.old.metadata.uid)
             if own is not None and own.item.metadata.uid == delta.old.metadata.uid:
                 self._drop(delta.key, own.item)
             return
-        self._ended.pop(delta.new.metadata.uid, None)  # a list that was older than the watch had left it out
+        self._ended.pop(delta.new.metadata.uid, None)  # a list older than the watch had omitted it
         if own is not None and version_of(delta.new) >= version_of(own.item):
             self._drop(delta.key, own.item)
 
-    def _bury(self, uid: str) -> None:
+    def _remember_end_of(self, uid: str) -> None:
         now_s = time.monotonic()
         self._ended[uid] = now_s
         while (oldest := next(iter(self._ended))) and now_s - self._ended[oldest] > LIMIT_S:

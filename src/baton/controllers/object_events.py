@@ -1,4 +1,4 @@
-"""What a controller has to say about an object, as a value: rules say it, the shell around them records the event."""
+"""Events about an object as values: pure rules return them, and the controller around the rules records them."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -7,14 +7,14 @@ from baton.kube.recorder import Recorder
 from baton.model.meta import ObjectReference
 
 
-class Said(NamedTuple):
-    """An event to record about the object under decision."""
+class ObjectEvent(NamedTuple):
+    """An event to record about the object that is being decided on."""
 
     reason: str
     message: str
     warning: bool = False
 
 
-def record(recorder: Recorder, about: ObjectReference, sayings: Iterable[Said]) -> None:
-    for said in sayings:
-        recorder.record(about, said.reason, said.message, warning=said.warning)
+def record(recorder: Recorder, about: ObjectReference, events: Iterable[ObjectEvent]) -> None:
+    for event in events:
+        recorder.record(about, event.reason, event.message, warning=event.warning)

@@ -1,8 +1,8 @@
 """All controllers as one program: shared watches, one lease, one listener.
 
-A replica waits for the lease; while it leads it runs a *term*: watches, an event recorder, and for each controller a
-work queue with its workers. Losing the lease, or the signal to stop, cancels the whole term; the next one starts from
-the API server alone. So nothing that a controller remembers outlives its right to act on it, and a takeover after
+A replica waits for the lease. While it leads it runs a *term*: watches, an event recorder, and a work queue with
+workers for each controller. Losing the lease, or the signal to stop, cancels the whole term, and the next term starts
+from the API server alone. So no controller acts on memories from a time when another replica led, and a takeover after
 `kill -9` is the same path as an ordinary start.
 """
 
@@ -45,11 +45,11 @@ CONTROLLERS: Mapping[str, MakeController] = {
     JobTemplateController.name: JobTemplateController,
     TtlController.name: TtlController,
 }
-"""Every controller by the name under which `--controllers` knows it."""
+"""Every controller by its name in `--controllers`."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How the program runs; the command line has an option for each."""
+    """How the program runs. The command line has an option for each."""
 
     identity: str
     """The name of this replica in the lease, unique among replicas."""
@@ -64,7 +64,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choose(names: Sequence[str]) -> list[MakeController]:
-    """The controllers with these names, all when there are none."""
+    """The controllers with these names; all of them when no name is given."""
     unknown = [name for name in names if name not in CONTROLLERS]
     if unknown:
         raise UsageError(f"there is no controller {unknown[0]!r}; there are {', '.join(CONTROLLERS)}")
@@ -85,7 +85,7 @@ class ControllerProgram:
         self._elects = lease is not None
         self._leadership = Leadership(lease)
         self._informers: Informers | None = None
-        self._posts: Sequence[_Post] = ()
+        self._running: Sequence[_RunningController] = ()
         self._telemetry = Telemetry(self.metrics)
         self.metrics.read(FAMILIES, self._rows)
         routes = health_routes(self.metrics, lambda: Readiness.waiting_for(self.waiting_for()))
@@ -113,29 +113,29 @@ class ControllerProgram:
             metrics=metrics,
             scheduler_names=self.settings.scheduler_names,
         )
-        posts = [_Post(make(surroundings), informers.scope()) for make in self._controllers]
-        self._informers, self._posts = informers, posts
+        running = [_RunningController(make(surroundings), informers.scope()) for make in self._controllers]
+        self._informers, self._running = informers, running
         self.metrics.add(metrics)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(recorder.run(), name="events")
                 group.create_task(informers.run(), name="watches")
-                for post in posts:
-                    group.create_task(post.run(self.settings, self._telemetry), name=post.controller.name)
-                group.create_task(_freeze_garbage(posts), name="freeze garbage")
+                for each in running:
+                    group.create_task(each.run(self.settings, self._telemetry), name=each.controller.name)
+                group.create_task(_freeze_garbage(running), name="freeze garbage")
         finally:
             garbage.thaw()
             self.metrics.remove(metrics)
-            self._informers, self._posts = None, ()
+            self._informers, self._running = None, ()
 
     def _rows(self) -> Iterator[Row]:
         yield Row(LEADING, (), self._leadership.leading)
-        for post in self._posts:
-            yield Row(QUEUED, (post.controller.name,), post.queued)
+        for each in self._running:
+            yield Row(QUEUED, (each.controller.name,), each.queued)
 
 
-class _Post:
-    """A controller at work: its queue and its workers."""
+class _RunningController:
+    """A controller with its queue and its workers."""
 
     def __init__(self, controller: Controller, scope: Scope) -> None:
         self.controller = controller
@@ -170,8 +170,8 @@ class _Post:
             self._queue.close()
 
 
-async def _freeze_garbage(posts: Sequence[_Post]) -> None:
+async def _freeze_garbage(running: Sequence[_RunningController]) -> None:
     """The objects of the first lists stay for the whole term, so the garbage collector need not visit them again."""
-    for post in posts:
-        await post.scope.synced()
+    for each in running:
+        await each.scope.synced()
     garbage.freeze()

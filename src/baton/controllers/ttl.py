@@ -1,4 +1,4 @@
-"""Finished jobs go when their `ttlSecondsAfterFinished` is over."""
+"""Deletes finished jobs when their `ttlSecondsAfterFinished` has passed."""
 
 import datetime
 
@@ -14,12 +14,12 @@ from baton.model.volcano import JOBS, Job
 
 _LOG = structlog.get_logger("baton.controllers")
 
-_LONGEST_LOOK_S = 300.0
-"""The clock may be set while we wait."""
+_LONGEST_PAUSE_S = 300.0
+"""The clock may be changed in the meantime, so a job is looked at at least this often."""
 
 
 def left_s(job: Job, now: datetime.datetime) -> float | None:
-    """How long the job is still kept, zero or less when its time is over; None while nothing says that it ever is."""
+    """How long the job is still kept: zero or less when its time is over, None when no limit applies yet."""
     ttl_s = job.spec.ttl_seconds_after_finished
     if ttl_s is None or job.status.state.phase not in FINAL_PHASES or job.metadata.deletion_timestamp:
         return None
@@ -52,14 +52,14 @@ class TtlController:
         if job is None or left is None:
             return None
         if left > 0:
-            return min(left, _LONGEST_LOOK_S)
+            return min(left, _LONGEST_PAUSE_S)
         metadata = job.metadata
-        # The version too: a job whose time to live was raised since we read it is not deleted.
+        # The version is part of the condition: a job whose time to live was raised in the meantime is not deleted.
         known = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
         options = {"preconditions": known, "propagationPolicy": "Foreground"}
         try:
             await self._client.delete(JOBS, metadata.name, metadata.namespace, options=options)
         except (NotFoundError, ConflictError):
-            return None  # gone, or changed: then we shall hear of it
+            return None  # gone, or changed: the watch will report the change
         _LOG.info("finished job deleted", job=key, ttl_s=job.spec.ttl_seconds_after_finished)
         return None

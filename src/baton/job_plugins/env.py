@@ -8,6 +8,6 @@ from baton.model.volcano import Job, TaskSpec
 class Env(Plugin):
     name = "env"
 
-    def dress(self, job: Job, task: TaskSpec, index: int, pod: Body) -> None:
+    def change_pod(self, job: Job, task: TaskSpec, index: int, pod: Body) -> None:
         variables = [{"name": name, "value": str(index)} for name in ("VK_TASK_INDEX", "VC_TASK_INDEX")]
         add_env(all_containers(pod), *variables)

@@ -9,7 +9,7 @@ class HcclRank(Plugin):
     name = "hcclrank"
     arguments = {"master": "master", "worker": "worker"}
 
-    def dress(self, job: Job, task: TaskSpec, index: int, pod: Body) -> None:
+    def change_pod(self, job: Job, task: TaskSpec, index: int, pod: Body) -> None:
         master = find_task(job, self.text("master"))
         if task.name == self.text("worker"):
             rank = index + (master.replicas if master is not None else 0)

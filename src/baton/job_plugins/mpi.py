@@ -11,7 +11,7 @@ class Mpi(Plugin):
     name = "mpi"
     arguments = {"master": "master", "worker": "worker", "port": 22}
 
-    def dress(self, job: Job, task: TaskSpec, index: int, pod: Body) -> None:
+    def change_pod(self, job: Job, task: TaskSpec, index: int, pod: Body) -> None:
         for container in all_containers(pod):
             open_port(container, _PORT_NAME, self.number("port"))
         workers = find_task(job, self.text("worker"))

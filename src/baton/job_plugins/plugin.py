@@ -18,22 +18,22 @@ Value = str | int | bool
 _MOST_HOSTS = 65_536
 
 
-class Thing(msgspec.Struct, frozen=True):
+class AnyObject(msgspec.Struct, frozen=True):
     """Any object of which only the name matters."""
 
     metadata: Metadata
 
 
-SERVICES: Resource[Thing] = Resource("", "v1", "services", Thing)
-CONFIG_MAPS: Resource[Thing] = Resource("", "v1", "configmaps", Thing)
-SECRETS: Resource[Thing] = Resource("", "v1", "secrets", Thing)
-NETWORK_POLICIES: Resource[Thing] = Resource("networking.k8s.io", "v1", "networkpolicies", Thing)
+SERVICES: Resource[AnyObject] = Resource("", "v1", "services", AnyObject)
+CONFIG_MAPS: Resource[AnyObject] = Resource("", "v1", "configmaps", AnyObject)
+SECRETS: Resource[AnyObject] = Resource("", "v1", "secrets", AnyObject)
+NETWORK_POLICIES: Resource[AnyObject] = Resource("networking.k8s.io", "v1", "networkpolicies", AnyObject)
 
 
-class Belonging(NamedTuple):
+class PluginObject(NamedTuple):
     """An object beside the pods."""
 
-    resource: Resource[Thing]
+    resource: Resource[AnyObject]
     name: str
     make: Callable[[], Body]
     """The object without metadata. May take its time: it is called in a thread, and only when the object is missing
@@ -61,10 +61,10 @@ class Plugin:
     def flag(self, name: str) -> bool:
         return bool(self.values[name])
 
-    def dress(self, job: Job, task: TaskSpec, index: int, pod: Body) -> None:
+    def change_pod(self, job: Job, task: TaskSpec, index: int, pod: Body) -> None:
         """Change a pod before it is made."""
 
-    def belongings(self, job: Job) -> list[Belonging]:
+    def objects(self, job: Job) -> list[PluginObject]:
         """Objects that the job needs beside its pods."""
         return []
 

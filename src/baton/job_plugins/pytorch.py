@@ -21,7 +21,7 @@ class Pytorch(Plugin):
         "wait-master-image": "busybox:1.36.1",
     }
 
-    def dress(self, job: Job, task: TaskSpec, index: int, pod: Body) -> None:
+    def change_pod(self, job: Job, task: TaskSpec, index: int, pod: Body) -> None:
         master = find_task(job, self.text("master"))
         if master is None:
             return

@@ -1,6 +1,6 @@
 """ray: one head, any number of workers that join it, and a Service `JOB-head-svc` for clients and the dashboard."""
 
-from baton.job_plugins.plugin import SERVICES, Belonging, Plugin, containers, find_task, hosts_of, open_port
+from baton.job_plugins.plugin import SERVICES, Plugin, PluginObject, containers, find_task, hosts_of, open_port
 from baton.job_plugins.pod_bodies import Body
 from baton.model.names import JOB_NAME, JOB_NAMESPACE, TASK_SPEC
 from baton.model.volcano import Job, TaskSpec
@@ -21,7 +21,7 @@ class Ray(Plugin):
         "clientPort": 10001,
     }
 
-    def dress(self, job: Job, task: TaskSpec, index: int, pod: Body) -> None:
+    def change_pod(self, job: Job, task: TaskSpec, index: int, pod: Body) -> None:
         head = find_task(job, self.text("head"))
         if head is None:
             return
@@ -41,8 +41,8 @@ class Ray(Plugin):
             f" --ray-client-server-port={self.number('clientPort')}"
         )
 
-    def belongings(self, job: Job) -> list[Belonging]:
-        return [Belonging(SERVICES, f"{job.metadata.name}-head-svc", lambda: self._service(job))]
+    def objects(self, job: Job) -> list[PluginObject]:
+        return [PluginObject(SERVICES, f"{job.metadata.name}-head-svc", lambda: self._service(job))]
 
     def _service(self, job: Job) -> Body:
         selector = {

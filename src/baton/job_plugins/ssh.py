@@ -3,7 +3,7 @@
 import base64
 
 from baton.errors import UnavailableError
-from baton.job_plugins.plugin import SECRETS, Belonging, Plugin, all_containers, hosts_of
+from baton.job_plugins.plugin import SECRETS, Plugin, PluginObject, all_containers, hosts_of
 from baton.job_plugins.pod_bodies import Body, add_mount, add_volume
 from baton.model.volcano import Job, TaskSpec
 
@@ -22,7 +22,7 @@ class Ssh(Plugin):
         "ssh-port": 0,
     }
 
-    def dress(self, job: Job, task: TaskSpec, index: int, pod: Body) -> None:
+    def change_pod(self, job: Job, task: TaskSpec, index: int, pod: Body) -> None:
         secret = secret_name(job)
         items = [{"key": file, "path": f"{_DIRECTORY}/{file}"} for file in _FILES]
         add_volume(
@@ -31,8 +31,8 @@ class Ssh(Plugin):
         mount = {"name": secret, "mountPath": self.text("ssh-key-file-path"), "subPath": _DIRECTORY}
         add_mount(all_containers(pod), mount)
 
-    def belongings(self, job: Job) -> list[Belonging]:
-        return [Belonging(SECRETS, secret_name(job), lambda: self._secret(job))]
+    def objects(self, job: Job) -> list[PluginObject]:
+        return [PluginObject(SECRETS, secret_name(job), lambda: self._secret(job))]
 
     def _secret(self, job: Job) -> Body:
         private, public = self.text("ssh-private-key"), self.text("ssh-public-key")

@@ -8,8 +8,8 @@ from baton.job_plugins.plugin import (
     CONFIG_MAPS,
     NETWORK_POLICIES,
     SERVICES,
-    Belonging,
     Plugin,
+    PluginObject,
     add_env,
     all_containers,
     hosts_of,
@@ -30,7 +30,7 @@ class Svc(Plugin):
         "inject-hosts-env": True,
     }
 
-    def dress(self, job: Job, task: TaskSpec, index: int, pod: Body) -> None:
+    def change_pod(self, job: Job, task: TaskSpec, index: int, pod: Body) -> None:
         spec = pod["spec"]
         name = pod["metadata"]["name"]
         if not spec.get("hostname") and len(name) <= _LONGEST_HOSTNAME:
@@ -47,14 +47,14 @@ class Svc(Plugin):
         add_volume(spec, {"name": config, "configMap": {"name": config}})
         add_mount(all_containers(pod), {"name": config, "mountPath": MOUNT_PATH})
 
-    def belongings(self, job: Job) -> list[Belonging]:
+    def objects(self, job: Job) -> list[PluginObject]:
         name = job.metadata.name
         things = [
-            Belonging(CONFIG_MAPS, config_map_name(job), lambda: {"data": hosts(job)}, renewed=True),
-            Belonging(SERVICES, name, lambda: self._service(job)),
+            PluginObject(CONFIG_MAPS, config_map_name(job), lambda: {"data": hosts(job)}, renewed=True),
+            PluginObject(SERVICES, name, lambda: self._service(job)),
         ]
         if not self.flag("disable-network-policy"):
-            things.append(Belonging(NETWORK_POLICIES, name, lambda: _network_policy(job)))
+            things.append(PluginObject(NETWORK_POLICIES, name, lambda: _network_policy(job)))
         return things
 
     def _service(self, job: Job) -> Body:

@@ -16,7 +16,7 @@ class Tensorflow(Plugin):
         "port": 2222,
     }
 
-    def dress(self, job: Job, task: TaskSpec, index: int, pod: Body) -> None:
+    def change_pod(self, job: Job, task: TaskSpec, index: int, pod: Body) -> None:
         if job.spec.total == 1:
             return  # one program by itself needs no cluster
         roles = {self.text(role): role for role in _ROLES}

@@ -136,7 +136,7 @@ def test_a_tree_is_closed_and_opened_from_its_top(queues: Queues) -> None:
     queues.until_orders_done()
     assert queues.state(leaf) == "Closed"
     queues.bed.wait_for(
-        lambda: any("open that first" in event["message"] for event in events(queues.bed, "default", leaf)),
+        lambda: any("open the parent first" in event["message"] for event in events(queues.bed, "default", leaf)),
         "the refusal to be explained",
     )
     queues.order(top, "OpenQueue")

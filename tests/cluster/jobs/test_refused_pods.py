@@ -41,5 +41,5 @@ def test_a_template_that_the_server_does_not_take_is_told_as_hopeless(
         mine = RunningJob(job_bed, namespace, small_job(wrong))
         job_bed.wait_for(lambda: mine.status.get("state", {}).get("reason") == "FailedCreate", "the reason", 60)
         message = mine.status["state"]["message"]
-    assert message.startswith("pods can never be made from this template: ")
+    assert message.startswith("no pods can be created from this template: ")
     assert "restartPolicy" in message

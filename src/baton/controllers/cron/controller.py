@@ -1,4 +1,4 @@
-"""CronJobs: makes the jobs whose time has come, and clears away old ones."""
+"""CronJobs: creates the jobs that are due and deletes old ones."""
 
 import datetime
 
@@ -6,7 +6,7 @@ import structlog
 
 from baton.controllers.controller import Surroundings, Wake
 from baton.controllers.cron import rules
-from baton.controllers.expectations import Echoes
+from baton.controllers.expectations import FreshStore
 from baton.controllers.object_events import record
 from baton.kube.errors import ApiError, ConflictError, NotFoundError
 from baton.kube.informers import Scope
@@ -27,12 +27,12 @@ class CronJobController:
         self._recorder = surroundings.recorder
         self._now = surroundings.now
         self._crons: Store[CronJob]
-        self._jobs: Echoes[Job]
+        self._jobs: FreshStore[Job]
 
     def watch(self, scope: Scope, wake: Wake) -> None:
         self._crons = scope.store(CRON_JOBS)
         jobs = scope.store(JOBS, {"cron": _cron_index})
-        self._jobs = Echoes(jobs, _cron_index)
+        self._jobs = FreshStore(jobs, _cron_index)
 
         def job_changed(delta: Delta[Job]) -> None:
             for job in (delta.old, delta.new):
@@ -48,7 +48,7 @@ class CronJobController:
             return None
         jobs = [job for job in self._jobs.members("cron", cron.metadata.uid) if not self._jobs.is_deleted(job)]
         decision = rules.decide(cron, jobs, self._now())
-        record(self._recorder, cron.metadata.reference(CRON_JOB_KIND, BATCH), decision.said)
+        record(self._recorder, cron.metadata.reference(CRON_JOB_KIND, BATCH), decision.events)
         for job in decision.delete:
             await self._delete(cron, job)
         status = decision.status
@@ -64,17 +64,19 @@ class CronJobController:
         try:
             job = await self._client.create(JOBS, body, cron.metadata.namespace)
         except ConflictError:
-            # Made before and not seen since: by us before we died, or by somebody who happened on the name.
+            # It exists already: created by this program before it was restarted, or a foreign job with the same name.
             job = await self._client.get(JOBS, body["metadata"]["name"], cron.metadata.namespace)
             if _cron_index(job) != [cron.metadata.uid]:
-                words = f"there is a job {job.metadata.name} that is not ours; this run is left out"
-                self._say(cron, "ForeignJob", words, warning=True)
+                words = f"a job {job.metadata.name} exists that does not belong to this CronJob; this run is skipped"
+                self._emit(cron, "ForeignJob", words, warning=True)
         except ApiError as error:
-            self._say(cron, "FailedCreate", f"the job {body['metadata']['name']} cannot be made: {error}", warning=True)
+            self._emit(
+                cron, "FailedCreate", f"the job {body['metadata']['name']} cannot be created: {error}", warning=True
+            )
             raise
         else:
             _LOG.info("job started on time", job=f"{job.metadata.namespace}/{job.metadata.name}")
-            self._say(cron, "SuccessfulCreate", f"made the job {job.metadata.name}")
+            self._emit(cron, "SuccessfulCreate", f"created the job {job.metadata.name}")
         self._jobs.wrote(job)
         return job
 
@@ -86,7 +88,7 @@ class CronJobController:
         except (NotFoundError, ConflictError):
             return
         self._jobs.deleted(job)
-        self._say(cron, "SuccessfulDelete", f"deleted the job {metadata.name}")
+        self._emit(cron, "SuccessfulDelete", f"deleted the job {metadata.name}")
 
     async def _write(self, cron: CronJob, status: CronJobStatus) -> None:
         change = {
@@ -97,7 +99,7 @@ class CronJobController:
         metadata = cron.metadata
         await self._client.patch(CRON_JOBS, metadata.name, {"status": change}, metadata.namespace, subresource="status")
 
-    def _say(self, cron: CronJob, reason: str, message: str, *, warning: bool = False) -> None:
+    def _emit(self, cron: CronJob, reason: str, message: str, *, warning: bool = False) -> None:
         self._recorder.record(cron.metadata.reference(CRON_JOB_KIND, BATCH), reason, message, warning=warning)
 
 

@@ -1,17 +1,17 @@
-"""What a CronJob has to do now: a pure function of its spec, its status, the jobs it has made, and the time.
+"""The next actions of a CronJob: a pure function of its spec, its status, its jobs, and the time.
 
-It starts at most one job at a look, for the last time that is due. Times that were missed before that (the program was
-down, the CronJob suspended) are not made up for one by one, and a due time that is older than
-`startingDeadlineSeconds` is left out. The job's name is made from the time that it stands for, so starting it twice is
-impossible, and what the jobs say about their times counts as much as the status: a program that died between making a
-job and writing the status does not make it again.
+Each sync starts at most one job, for the latest time that is due. Earlier missed times (the program was down, the
+CronJob was suspended) are not made up for one by one, and a due time older than `startingDeadlineSeconds` is skipped.
+The job's name is derived from its scheduled time, so it cannot be started twice. The scheduled times of existing jobs
+count as much as the status, so a program that died between creating a job and writing the status does not create it
+again.
 """
 
 import datetime
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from baton.controllers.object_events import Said
+from baton.controllers.object_events import ObjectEvent
 from baton.model import times
 from baton.model.cron import CronError, Schedule, parse, time_zone
 from baton.model.meta import ObjectReference
@@ -19,29 +19,28 @@ from baton.model.names import CRONJOB_SCHEDULED, FINAL_PHASES, JobPhase
 from baton.model.volcano import BATCH, CRON_JOB_KIND, JOB_KIND, CronJob, CronJobStatus, Job
 
 MANY_MISSED = 100
-_LONGEST_LOOK_S = 300.0
-"""The clock may be set while we wait; so we look at least this often, however far away the next time is."""
-
+_LONGEST_PAUSE_S = 300.0
+"""The clock may be changed in the meantime, so a sync happens at least this often, however far the next time is."""
 
 _LONGEST_DEADLINE_S = 10**9
-"""No CronJob is as old."""
+"""No CronJob is that old."""
 
 
 class Decision(NamedTuple):
     """What to do, in this order: delete, start, write the status."""
 
     status: CronJobStatus
-    """As it should be before a job is started."""
+    """The status to write if no job is started."""
     delete: tuple[Job, ...] = ()
     start: datetime.datetime | None = None
-    """The time that the job to be started stands for."""
+    """The scheduled time of the job to start."""
     again_s: float | None = None
-    said: tuple[Said, ...] = ()
+    events: tuple[ObjectEvent, ...] = ()
 
 
 def decide(cron: CronJob, jobs: Sequence[Job], now: datetime.datetime) -> Decision:
-    """What to do now; `jobs` are those that the CronJob controls."""
-    said: list[Said] = []
+    """The next actions. `jobs` are those that the CronJob controls."""
+    events: list[ObjectEvent] = []
     unfinished = [job for job in jobs if job.status.state.phase not in FINAL_PHASES]
     active = [job for job in unfinished if not job.metadata.deletion_timestamp]
     delete = _beyond_history(cron, jobs)
@@ -49,13 +48,13 @@ def decide(cron: CronJob, jobs: Sequence[Job], now: datetime.datetime) -> Decisi
     again_s: float | None = None
     last = _last_scheduled(cron, jobs)
     if not cron.spec.suspend and not cron.metadata.deletion_timestamp:
-        schedule = _schedule(cron, said)
+        schedule = _schedule(cron, events)
         if schedule is not None:
-            due, again_s = _due(cron, schedule, last, now, said)
+            due, again_s = _due(cron, schedule, last, now, events)
             if due is not None and unfinished and cron.spec.concurrency_policy == "Forbid":
                 names = ", ".join(job.metadata.name for job in unfinished)
-                said.append(
-                    Said("JobAlreadyActive", f"the run of {_clock(due)} waits: {names} still runs", warning=True)
+                events.append(
+                    ObjectEvent("JobAlreadyActive", f"the run of {_clock(due)} waits: {names} still runs", warning=True)
                 )
                 due = None
             if due is not None and cron.spec.concurrency_policy == "Replace":
@@ -67,16 +66,16 @@ def decide(cron: CronJob, jobs: Sequence[Job], now: datetime.datetime) -> Decisi
         last_schedule_time=_clock(last) if last is not None else None,
         last_successful_time=_last_success(cron, jobs),
     )
-    return Decision(status, tuple(delete), start, again_s, tuple(said))
+    return Decision(status, tuple(delete), start, again_s, tuple(events))
 
 
 def job_name(cron: CronJob, due: datetime.datetime) -> str:
-    """The name says which minute the job stands for."""
+    """The name tells the scheduled minute."""
     return f"{cron.metadata.name}-{int(due.timestamp()) // 60}"
 
 
 def job_body(cron: CronJob, due: datetime.datetime) -> dict[str, Any]:
-    """The job as it is created."""
+    """The job to create."""
     template = cron.spec.job_template
     wall = times.stamp(due.timestamp(), time_zone(cron.spec.time_zone))
     return {
@@ -111,30 +110,30 @@ def started(status: CronJobStatus, job: Job, due: datetime.datetime) -> CronJobS
     return CronJobStatus((*others, reference(job)) if running else others, _clock(due), status.last_successful_time)
 
 
-def _schedule(cron: CronJob, said: list[Said]) -> Schedule | None:
+def _schedule(cron: CronJob, events: list[ObjectEvent]) -> Schedule | None:
     try:
         zone = time_zone(cron.spec.time_zone)
     except CronError as error:
-        said.append(Said("UnknownTimeZone", f"no job is started: {error}", warning=True))
+        events.append(ObjectEvent("UnknownTimeZone", f"no job is started: {error}", warning=True))
         return None
     try:
         return parse(cron.spec.schedule, zone)
     except CronError as error:
-        sentence = f"no job is started: the schedule {cron.spec.schedule!r} cannot be read: {error}"
-        said.append(Said("UnparseableSchedule", sentence, warning=True))
+        sentence = f"no job is started: the schedule {cron.spec.schedule!r} is invalid: {error}"
+        events.append(ObjectEvent("UnparseableSchedule", sentence, warning=True))
         return None
 
 
 def _due(
-    cron: CronJob, schedule: Schedule, last: datetime.datetime | None, now: datetime.datetime, said: list[Said]
+    cron: CronJob, schedule: Schedule, last: datetime.datetime | None, now: datetime.datetime, events: list[ObjectEvent]
 ) -> tuple[datetime.datetime | None, float | None]:
-    """The last time that is due and not started, and when to look again."""
+    """The latest due time that has no job yet, and in how many seconds to look again."""
     since = last or _moment(cron.metadata.creation_timestamp) or now
     due = schedule.latest(since, now)
     ahead = schedule.following(due or since)
     if ahead is not None and ahead <= now:
         ahead = schedule.following(now)
-    again_s = None if ahead is None else min(_LONGEST_LOOK_S, max(0.0, (ahead - now).total_seconds()))
+    again_s = None if ahead is None else min(_LONGEST_PAUSE_S, max(0.0, (ahead - now).total_seconds()))
     if due is None:
         return None, again_s
     deadline_s = cron.spec.starting_deadline_seconds
@@ -142,20 +141,20 @@ def _due(
         limit = now - datetime.timedelta(seconds=min(max(0, deadline_s), _LONGEST_DEADLINE_S))
         if due < limit:
             late_s = (now - due).total_seconds()
-            words = f"the run of {_clock(due)} is left out: it is {late_s:.0f} s late, startingDeadlineSeconds is"
-            said.append(Said("MissSchedule", f"{words} {deadline_s}", warning=True))
+            words = f"the run of {_clock(due)} is skipped: it is {late_s:.0f} s late, startingDeadlineSeconds is"
+            events.append(ObjectEvent("MissSchedule", f"{words} {deadline_s}", warning=True))
             return None, again_s
         since = max(since, limit)
     if schedule.count(since, due, MANY_MISSED + 2) > MANY_MISSED + 1:
         words = (
-            f"more than {MANY_MISSED} runs were missed and are left out; set startingDeadlineSeconds or check the clock"
+            f"more than {MANY_MISSED} runs were missed and are skipped; set startingDeadlineSeconds or check the clock"
         )
-        said.append(Said("TooManyMissedTimes", words, warning=True))
+        events.append(ObjectEvent("TooManyMissedTimes", words, warning=True))
     return due, again_s
 
 
 def _beyond_history(cron: CronJob, jobs: Sequence[Job]) -> list[Job]:
-    """The oldest finished jobs, as many as are over the limits."""
+    """The oldest finished jobs beyond the history limits."""
     over: list[Job] = []
     good = [job for job in jobs if job.status.state.phase == JobPhase.COMPLETED]
     bad = [
@@ -189,7 +188,7 @@ def _moment(text: str | None) -> datetime.datetime | None:
     at_s = times.seconds(text)
     try:
         return None if at_s is None else datetime.datetime.fromtimestamp(at_s, datetime.UTC)
-    except (ValueError, OverflowError):  # beyond the calendar
+    except (ValueError, OverflowError):  # outside the calendar
         return None
 
 

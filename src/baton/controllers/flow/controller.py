@@ -1,4 +1,4 @@
-"""JobFlows: makes the jobs of a graph in its order; and what JobTemplates tell about the jobs made from them."""
+"""JobFlows: creates the jobs of a graph in its order. JobTemplates: lists the jobs that were created from them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import structlog
 from prometheus_client import Gauge
 
 from baton.controllers.controller import Surroundings, Wake
-from baton.controllers.expectations import Echoes
+from baton.controllers.expectations import FreshStore
 from baton.controllers.flow import probes, rules
 from baton.controllers.object_events import record
 from baton.errors import BatonError
@@ -41,20 +41,20 @@ class JobFlowController:
             for phase in (FlowPhase.SUCCEED, FlowPhase.FAILED)
         }
         self._flows: Store[JobFlow]
-        self._newest: Echoes[JobFlow]
-        """Flows with what we wrote: a job may be seen to be gone before the status that remembers it."""
+        self._newest: FreshStore[JobFlow]
+        """Flows with our own writes: the watch may show the end of a job before the status that remembers it."""
         self._templates: Store[JobTemplate]
-        self._jobs: Echoes[Job]
+        self._jobs: FreshStore[Job]
         self._pods: Store[Pod]
         self._looked_at: set[Key] = set()
 
     def watch(self, scope: Scope, wake: Wake) -> None:
         self._flows = scope.store(JOB_FLOWS, {"template": _template_index})
-        self._newest = Echoes(self._flows)
+        self._newest = FreshStore(self._flows)
         self._templates = scope.store(JOB_TEMPLATES)
         self._pods = scope.store(PODS, {"task of job": _task_index})
         jobs = scope.store(JOBS, {"flow": _flow_index})
-        self._jobs = Echoes(jobs, _flow_index)
+        self._jobs = FreshStore(jobs, _flow_index)
 
         def job_changed(delta: Delta[Job]) -> None:
             for job in (delta.old, delta.new):
@@ -81,8 +81,8 @@ class JobFlowController:
         answered = await probes.holding(asked)
         decision = rules.decide(flow, jobs, self._templates_of(flow), answered, new=key not in self._looked_at)
         self._looked_at.add(key)
-        record(self._recorder, flow.metadata.reference(JOB_FLOW_KIND, FLOW), decision.said)
-        # What the status has to remember of finished jobs must be there before they are gone.
+        record(self._recorder, flow.metadata.reference(JOB_FLOW_KIND, FLOW), decision.events)
+        # The status must remember the finished jobs before they are deleted.
         if decision.status != flow.status:
             await self._write(flow, decision)
         for job in decision.delete:
@@ -102,7 +102,7 @@ class JobFlowController:
         return [pod.status.pod_ip for pod in pods]
 
     async def _make_all(self, flow: JobFlow, bodies: Sequence[rules.JobBody]) -> None:
-        """Make jobs; one that cannot be made does not keep the others from it."""
+        """Create jobs. One that cannot be created does not hold back the others."""
         failures: list[BatonError] = []
         for body in bodies:
             try:
@@ -117,17 +117,19 @@ class JobFlowController:
         try:
             job = await self._client.create(JOBS, body, flow.metadata.namespace)
         except ConflictError:
-            # Ours, and not seen yet; or somebody else's, and then the step cannot run.
+            # It is this flow's and the watch has not shown it yet, or it is foreign and the step cannot run.
             job = await self._client.get(JOBS, name, flow.metadata.namespace)
             if _flow_index(job) != [flow.metadata.uid]:
-                self._say(flow, "ForeignJob", f"there is a job {name} that is not this flow's; delete or rename it")
+                self._emit(
+                    flow, "ForeignJob", f"a job {name} exists that does not belong to this flow; delete or rename it"
+                )
                 raise
         except ApiError as error:
-            self._say(flow, "FailedCreate", f"the job {name} cannot be made: {error}")
+            self._emit(flow, "FailedCreate", f"the job {name} cannot be created: {error}")
             raise
         else:
-            _LOG.info("job of a flow made", job=f"{flow.metadata.namespace}/{name}")
-            self._recorder.record(flow.metadata.reference(JOB_FLOW_KIND, FLOW), "Created", f"made the job {name}")
+            _LOG.info("job of a flow created", job=f"{flow.metadata.namespace}/{name}")
+            self._recorder.record(flow.metadata.reference(JOB_FLOW_KIND, FLOW), "Created", f"created the job {name}")
         self._jobs.wrote(job)
 
     async def _delete(self, flow: JobFlow, job: Job) -> None:
@@ -146,8 +148,8 @@ class JobFlowController:
 
     async def _write(self, flow: JobFlow, decision: rules.Decision) -> None:
         metadata, phase = flow.metadata, decision.status.state.phase
-        # Whole: a merge patch would keep the counts of phases that no pod is in any more. And for this flow only: a new
-        # one of that name would take the steps of this one for done.
+        # The whole status: a merge patch would keep the counts of phases that no pod is in any more. And only for this
+        # uid: a new flow of the same name would take the steps of this one as done.
         change: list[dict[str, Any]] = [
             {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
             {"op": "add", "path": "/status", "value": decision.status},
@@ -159,12 +161,12 @@ class JobFlowController:
         if phase != flow.status.state.phase and phase in self._ended:
             self._ended[phase].labels(metadata.namespace).inc()
 
-    def _say(self, flow: JobFlow, reason: str, message: str) -> None:
+    def _emit(self, flow: JobFlow, reason: str, message: str) -> None:
         self._recorder.record(flow.metadata.reference(JOB_FLOW_KIND, FLOW), reason, message, warning=True)
 
 
 class JobTemplateController:
-    """Keeps the list of jobs that were made from a template in its status. Keys are those of JobTemplates."""
+    """Keeps a list of the jobs created from a template in its status. Keys are those of JobTemplates."""
 
     name = "jobtemplate"
 

@@ -1,7 +1,7 @@
-"""A job's spec with one flow's changes laid over it.
+"""A job's spec with the changes of one flow applied.
 
-A merge patch, with the difference that lists whose elements have a name are merged by it (tasks, containers,
-environment variables, ...), so that a flow says only what it changes: another image for one container of one task.
+A merge patch, except that lists with named elements (tasks, containers, environment variables, ...) are merged by the
+name. So a flow writes only its changes: for example another image for one container of one task.
 """
 
 from typing import Any, TypeGuard
@@ -17,15 +17,15 @@ _BY = {
     "tolerations": "key",
     "hostAliases": "ip",
 }
-"""Lists that are merged, and what their elements are known by."""
+"""Lists that are merged, and the field that identifies their elements."""
 _WHOLE = frozenset(
     {"affinity", "securityContext", "networkTopology", "livenessProbe", "readinessProbe", "startupProbe"}
 )
-"""Mappings that are replaced: half of one and half of another would mean neither."""
+"""Mappings that are replaced as a whole: a mixture of two has no meaning."""
 
 
 def patched(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    """The target with the patch laid over it; a null takes a field away."""
+    """The target with the patch applied. A null removes a field."""
     result = dict(target)
     for field, value in patch.items():
         before = result.get(field)

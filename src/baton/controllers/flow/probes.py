@@ -1,6 +1,6 @@
 """Probes of a JobFlow over the network: whether every pod of a task answers.
 
-A pod that does not answer in a second does not answer now; it is asked again at the next look.
+A pod that does not answer within a second counts as not answering. It is probed again at the next sync.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ _LIMIT_S = 1.0
 
 
 async def holding(checks: Iterable[tuple[Check, Sequence[str]]]) -> set[Check]:
-    """The checks that hold: there are pods, all have an address, and all answer."""
+    """The checks that succeed: there are pods, all have an address, and all answer."""
     asked = [(check, addresses) for check, addresses in checks if addresses and all(addresses)]
     if not asked:
         return set()

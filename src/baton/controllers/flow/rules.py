@@ -1,11 +1,11 @@
-"""What a JobFlow has to do now: a pure function of the flow, its jobs, the templates, and what probes answered.
+"""The next actions of a JobFlow: a pure function of the flow, its jobs, the templates, and the results of probes.
 
-A step's job is made when the steps it depends on are completed. A probe lets it start before that: as soon as it holds
-for a target that runs. What the status says of a job that is gone counts (it was completed, and deleted after its time
-to live), so that no step runs twice; a job that was deleted in the middle is made again.
+The job of a step is created when the steps it depends on are completed. With a probe it starts earlier: as soon as the
+probe succeeds for a running target. The status counts for a job that is gone (it completed, and was deleted after its
+time to live), so no step runs twice. A job that was deleted before it finished is created again.
 
-A flow has succeeded when all steps are completed, and failed when one failed or was terminated; both are final. Steps
-that run already go on in a flow that failed, but nothing new is started.
+A flow succeeds when all steps are completed, and fails when one fails or is terminated; both are final. In a failed
+flow, running steps go on and no new ones start.
 """
 
 from collections.abc import Collection, Mapping
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from baton.controllers.flow.patches import patched
-from baton.controllers.object_events import Said
+from baton.controllers.object_events import ObjectEvent
 from baton.model.names import FINAL_PHASES, FlowPhase, JobPhase
 from baton.model.volcano import (
     BATCH,
@@ -36,8 +36,8 @@ CREATED_BY_FLOW = "volcano.sh/createdByJobFlow"
 DELETE = "delete"
 PROBE_EVERY_S = 2.0
 FIRST_STATUS_S = 1.0
-"""How long a flow that has no job yet stays without a status: who makes a flow often changes it in the same breath, and
-would lose against our write."""
+"""How long a flow without jobs stays without a status. A client that creates a flow often changes it right afterwards,
+and our write would make that change conflict."""
 _LABEL_LIMIT = 63
 _LOST = frozenset({JobPhase.FAILED, JobPhase.TERMINATED})
 _BEFORE_RUNNING = frozenset({"", JobPhase.PENDING})
@@ -60,7 +60,7 @@ class Check(NamedTuple):
     task: str
     port: int
     path: str | None = None
-    """None asks for a connection only."""
+    """None checks only that a connection can be made."""
     header: tuple[str, str] | None = None
 
 
@@ -71,7 +71,7 @@ class Decision(NamedTuple):
     make: tuple[JobBody, ...] = ()
     delete: tuple[Job, ...] = ()
     again_s: float | None = None
-    said: tuple[Said, ...] = ()
+    events: tuple[ObjectEvent, ...] = ()
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -97,7 +97,7 @@ class _TaskStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Probe(msgspec.Struct, frozen=True, rename="camel"):
-    """What has to hold of the targets' tasks."""
+    """The conditions on the targets' tasks."""
 
     http_get_list: tuple[_HttpGet, ...] = ()
     tcp_socket_list: tuple[_TcpSocket, ...] = ()
@@ -109,7 +109,7 @@ def job_name(flow: JobFlow, step: str) -> str:
 
 
 def checks(flow: JobFlow, jobs: Mapping[str, Job]) -> set[Check]:
-    """What has to be asked over the network before `decide` can be; `jobs` are the flow's, by name."""
+    """The checks to run over the network before `decide`. `jobs` are those of the flow, by name."""
     wanted: set[Check] = set()
     if _phase_before(flow) in (FlowPhase.SUCCEED, FlowPhase.FAILED):
         return wanted
@@ -131,24 +131,26 @@ def decide(
     *,
     new: bool = False,
 ) -> Decision:
-    """What to do now. `jobs` are those that the flow controls, by name; `holding` are the checks that were answered.
+    """The next actions. `jobs` are those that the flow controls, by name; `holding` are the checks that succeeded.
 
-    A flow is `new` until it was looked at once, `FIRST_STATUS_S` ago.
+    A flow is `new` in its first sync; the next one follows after `FIRST_STATUS_S`.
     """
     states = _states(flow, jobs)
     phase = _phase(flow, states)
     if phase is FlowPhase.TERMINATING:
         return Decision(_status(flow, jobs, phase))
-    said: list[Said] = []
+    events: list[ObjectEvent] = []
     before = _phase_before(flow)
     if phase != before and phase in (FlowPhase.SUCCEED, FlowPhase.FAILED):
         lost = [name for name, state in states.items() if state in _LOST]
-        words = f"failed with {', '.join(lost)}; nothing more is started" if lost else "all jobs are completed"
-        said.append(Said(phase, words, warning=bool(lost)))
+        words = (
+            f"failed because of {', '.join(lost)}; no further jobs are started" if lost else "all jobs are completed"
+        )
+        events.append(ObjectEvent(phase, words, warning=bool(lost)))
     status = _status(flow, jobs, phase)
     if phase is FlowPhase.SUCCEED:
         gone = tuple(job for job in jobs.values() if not job.metadata.deletion_timestamp)
-        return Decision(status, delete=gone if flow.spec.job_retain_policy == DELETE else (), said=tuple(said))
+        return Decision(status, delete=gone if flow.spec.job_retain_policy == DELETE else (), events=tuple(events))
     make: list[JobBody] = []
     probing = False
     if phase is not FlowPhase.FAILED:
@@ -160,18 +162,18 @@ def decide(
                 continue
             template = templates.get(step.name)
             if template is None:
-                words = f"the step {step.name} waits: there is no JobTemplate {step.name} in its namespace"
-                said.append(Said("TemplateNotFound", words, warning=True))
+                words = f"the step {step.name} waits: its namespace has no JobTemplate {step.name}"
+                events.append(ObjectEvent("TemplateNotFound", words, warning=True))
                 continue
             make.append(job_body(flow, step, template))
     again_s = PROBE_EVERY_S if probing else None
     if new and not jobs and not before:
         status, again_s = flow.status, FIRST_STATUS_S
-    return Decision(status, tuple(make), again_s=again_s, said=tuple(said))
+    return Decision(status, tuple(make), again_s=again_s, events=tuple(events))
 
 
 def job_body(flow: JobFlow, step: Flow, template: JobTemplate) -> JobBody:
-    """The job of a step as it is created."""
+    """The job to create for a step."""
     metadata = flow.metadata
     marks = {
         CREATED_BY_TEMPLATE: f"{metadata.namespace}.{step.name}",
@@ -206,7 +208,7 @@ def _phase_before(flow: JobFlow) -> str:
 
 
 def _states(flow: JobFlow, jobs: Mapping[str, Job]) -> dict[str, str]:
-    """The phase of each step's job, by the job's name; of one that is gone, its last one if that was final."""
+    """The phase of each step's job by the job's name; for a job that is gone, its last phase if that was final."""
     remembered = {one.name: one.state for one in flow.status.job_status_list if one.state in FINAL_PHASES}
     found: dict[str, str] = {}
     for step in flow.spec.flows:
@@ -252,7 +254,7 @@ def _may_start(
 
 
 def _probe(step: Flow) -> Probe | None:
-    """The step's probe; none when it asks nothing, or cannot be read (then the target must complete)."""
+    """The step's probe. None when it is empty or invalid; the target must then complete."""
     given = step.depends_on.probe if step.depends_on is not None else None
     if not given:
         return None
@@ -264,7 +266,7 @@ def _probe(step: Flow) -> Probe | None:
 
 
 def _questions(job: Job, probe: Probe | None) -> set[Check]:
-    """What a probe asks the pods of a target over the network; a task that the target does not have is not its."""
+    """The checks of a probe on the pods of a target. Tasks that the target does not have are skipped."""
     if probe is None:
         return set()
     tasks = {task.name for task in job.spec.tasks}

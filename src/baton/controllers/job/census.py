@@ -1,4 +1,4 @@
-"""Who is there, who must not be, and who is missing: a job's pods against its spec and status. Pure."""
+"""Compares the pods of a job with its spec and status: pods to count, to delete and to create. Pure."""
 
 import itertools
 from collections.abc import Sequence
@@ -10,28 +10,28 @@ from baton.model.names import BusAction, JobPhase
 from baton.model.volcano import Job, JobStatus, TaskSpec, TaskState
 
 ACTIVE = frozenset({JobPhase.PENDING, JobPhase.RUNNING, JobPhase.RESTARTING})
-"""Phases in which policies act; in all others the job is on its way out, or out."""
+"""Phases in which policies act. In all others the job is ending or has ended."""
 TARGETED = frozenset({BusAction.RESTART_TASK, BusAction.RESTART_POD, BusAction.RESTART_PARTITION})
-"""Restarts of a part: all other pods stay, and so do group and version."""
+"""Partial restarts: all other pods stay, and so do the group and the version."""
 PORTION = 5000
-"""So many pods of a task are made at one look, however many are asked for: a look has to end, and memory does."""
+"""The most pods of a task that one sync creates, so that its time and memory stay bounded."""
 _PHASES = {str(phase): phase for phase in JobPhase}
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """A pod that should be there."""
+    """A pod that should exist."""
 
     task: TaskSpec
     index: int
 
 
 def phase_of(job: Job) -> JobPhase:
-    """The phase; a job that nobody has looked at yet is pending, and so is one with a phase that nobody knows."""
+    """The phase. A new job is pending, and so is one with an unknown phase."""
     return _PHASES.get(job.status.state.phase, JobPhase.PENDING)
 
 
 def doomed_pods(job: Job, pods: Sequence[PodView], targets: Sequence[PodView]) -> set[str]:
-    """Which pods must not be: read off the status alone, whoever wrote it."""
+    """The names of the pods that must go. Only the status decides, regardless of which process wrote it."""
     status, phase = job.status, phase_of(job)
     replicas = {task.name: task.replicas for task in job.spec.tasks}
     fresh_start = (
@@ -53,7 +53,7 @@ def doomed_pods(job: Job, pods: Sequence[PodView], targets: Sequence[PodView]) -
 
 
 def counted(job: Job, pods: Sequence[PodView], doomed: set[str]) -> JobStatus:
-    """The status with the pods counted; what is on its way out counts as terminating and as nothing else."""
+    """The status with the pods counted. A pod that is about to go counts only as terminating."""
     totals = dict.fromkeys((PENDING, RUNNING, SUCCEEDED, FAILED, UNKNOWN), 0)
     by_task: dict[str, dict[str, int]] = {}
     terminating = 0
@@ -79,7 +79,7 @@ def counted(job: Job, pods: Sequence[PodView], doomed: set[str]) -> JobStatus:
 
 
 def missing_pods(job: Job, pods: Sequence[PodView]) -> tuple[Slot, ...]:
-    """The first pods that should be there and are not, for tasks whose predecessors are up."""
+    """The first pods that should exist and do not, for tasks whose dependencies are up."""
     there = {(pod.task, pod.index) for pod in pods}
     return tuple(
         Slot(task, index)
@@ -90,7 +90,7 @@ def missing_pods(job: Job, pods: Sequence[PodView]) -> tuple[Slot, ...]:
 
 
 def _may_start(job: Job, task: TaskSpec, pods: Sequence[PodView]) -> bool:
-    """dependsOn: enough pods of the named tasks run and are ready, or are done."""
+    """dependsOn: enough pods of the named tasks run and are ready, or have succeeded."""
     depends = task.depends_on
     if depends is None or not depends.name:
         return True

@@ -1,14 +1,15 @@
-"""Keeps Volcano's Jobs true: sees what is there, asks the phase machine, has its plan carried out.
+"""Reconciles Volcano's Jobs: observes, asks the phase machine, and has its plan carried out.
 
-Status is written at once when the phase changes. Counts that change within a phase are written a little later, because
-the pods of a gang start one after the other and only the last count is of interest. In a crowd of jobs PodGroups and
-pods come first: good news (pending, running, counts) waits longer and goes through a few places only, so that a job
-that runs by then has cost one write instead of three. Nobody asks again and again whether it is time: a job whose news
-wait is looked at when something happens to it, when its patience is over, or when a place is free and its turn has
-come. What ends a job, or begins its next life, never waits.
+The status is written at once when the phase changes. Counts that change within a phase are written a little later,
+because the pods of a gang start one after the other and only the last count matters. Under load (a *crowd* of jobs)
+PodGroups and pods come first: good news (pending, running, counts) waits longer and goes through a few slots only, so a
+job that runs by then costs one write instead of three. No polling is involved: a job whose news waits is synced when
+something happens to it, when its waiting time is over, or when a slot is free and it is next. Writes that end a job or
+begin its next life never wait.
 
-Commands are at-least-once made exactly-once: an order is carried out, its signature is stored in the status with the
-new phase, and only then is the Command deleted. A process that dies in between is followed by one that recognises it.
+Commands turn at-least-once into exactly-once: the controller carries a command out, stores its signature in the status
+with the new phase, and only then deletes the Command. If a process dies in between, the next one recognises the
+signature.
 """
 
 import contextlib
@@ -19,11 +20,11 @@ import msgspec
 import structlog
 
 from baton.controllers.controller import Surroundings, Wake
-from baton.controllers.expectations import Echoes
+from baton.controllers.expectations import FreshStore
 from baton.controllers.job.census import phase_of
-from baton.controllers.job.executor import ClaimMissingError, JobHands
+from baton.controllers.job.executor import ClaimMissingError, JobExecutor
 from baton.controllers.job.lifecycle import PodView
-from baton.controllers.job.phases import GroupWish, Order, Plan, World, decide, group_is_open
+from baton.controllers.job.phases import GroupTarget, Order, Plan, World, decide, group_is_open
 from baton.controllers.job.pods import TemplateError, check_template, group_name, view
 from baton.controllers.job.tracking import REFUSED, Memory, is_of, job_keys_of, lost_while_away, target_keys
 from baton.controllers.object_events import record
@@ -53,13 +54,13 @@ from baton.model.volcano import (
 _LOG = structlog.get_logger("baton.controllers")
 
 COALESCE_S = 0.2
-"""How long a count may be old before it is written."""
+"""How old a count may get before it is written."""
 CROWD = 48
-"""So many jobs that have no status yet, or wait to be looked at, are a crowd."""
+"""More jobs than this without a status, or waiting for a sync, are a crowd."""
 CROWDED_S = 30.0
-"""How long a crowd may keep good news from being written."""
+"""How long a crowd may delay the writing of good news."""
 STATUS_PLACES = 8
-"""Status writes under way at once in a crowd, of the 48 requests that there may be."""
+"""Concurrent status writes in a crowd, out of the 48 requests in all."""
 _CLAIM_AGAIN_S = 5.0
 _MILLISECONDS = (10, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000, 300_000)
 
@@ -76,11 +77,11 @@ class JobController:
         self._memories: dict[Key, Memory] = {}
         self._waiting: dict[Key, None] = {}
         self._new: dict[Key, None] = {}
-        """Jobs without a status: in a stream they are as many as the API server is behind."""
+        """Jobs without a status: in a stream of jobs, their number tells how far the API server is behind."""
         self._later: dict[Key, float] = {}
-        """Jobs whose good news wait for the crowd to go, and until when, the longest waiting first."""
+        """Jobs whose good news waits for the crowd to go, and until when. The longest waiting job is first."""
         self._called: set[Key] = set()
-        """Those of them whose turn has come and that are about to be looked at."""
+        """The jobs among them that are next and about to be synced."""
         self._writing = 0
         metrics = surroundings.metrics
         self._entered = metrics.counter("baton_job_phases", "Jobs that entered a phase.", "phase")
@@ -135,25 +136,25 @@ class JobController:
                 for name in target_keys(delta.new):
                     woken(Key(name))
 
-        # Before the echoes are told: they forget what they deleted when they hear that it is gone.
+        # Subscribed before the fresh stores: those forget their deletions once they see that the object is gone.
         pods.subscribe(pod_changed)
         jobs.subscribe(lambda delta: woken(delta.key))
         groups.subscribe(group_changed)
         self._commands.subscribe(command_changed)
-        self._jobs = Echoes(jobs)
-        self._pods = Echoes(pods, job_keys_of)
-        self._groups = Echoes(groups, job_keys_of)
-        self._hands = JobHands(self._client, self._jobs, self._pods, self._groups, QueueCredits(queues, groups))
+        self._jobs = FreshStore(jobs)
+        self._pods = FreshStore(pods, job_keys_of)
+        self._groups = FreshStore(groups, job_keys_of)
+        self._executor = JobExecutor(self._client, self._jobs, self._pods, self._groups, QueueCredits(queues, groups))
 
     async def sync(self, key: Key) -> float | None:
         self._waiting.pop(key, None)
         self._called.discard(key)
         try:
-            return await self._look_at(key)
+            return await self._reconcile(key)
         finally:
             self._call_next()
 
-    async def _look_at(self, key: Key) -> float | None:
+    async def _reconcile(self, key: Key) -> float | None:
         job = self._jobs.get(key)
         if job is None or job.metadata.deletion_timestamp:
             self._memories.pop(key, None)
@@ -166,15 +167,15 @@ class JobController:
             self._new[key] = None
         try:
             again_s = await self._step(job, pods, memory)
-            return _soonest(again_s, self._pods.unseen_s(key), self._groups.unseen_s(key))
+            return _earliest(again_s, self._pods.unseen_s(key), self._groups.unseen_s(key))
         except ConflictError:
-            # Somebody else changed the job first; the watch is about to show what.
+            # Another client changed the job first, and the watch is about to show how.
             memory.due_s = None
             return COALESCE_S
         except ForbiddenError as error:
             if not error.namespace_ends:
                 raise
-            return None  # the namespace is on its way out, and the job with it
+            return None  # the namespace is terminating, and the job with it
 
     async def _step(self, job: Job, pods: dict[str, Pod], memory: Memory) -> float | None:
         now_s = self._now().timestamp()
@@ -194,33 +195,35 @@ class JobController:
         )
         plan = decide(world)
         if plan.reaction is not None:
-            job = await self._intend(job, plan, memory)
+            job = await self._store_intention(job, plan, memory)
         elif begun and world.order is None:
             self._watch_causes(world, plan, memory)
         if command is not None and (begun or world.order is None):
             await self._close(job, command, plan, memory)
-        if plan.delete and group is not None and plan.group is GroupWish.PRESENT:
-            # Fewer are wanted before they go, else the scheduler takes them for lost.
+        if plan.delete and group is not None and plan.group is GroupTarget.PRESENT:
+            # The group asks for fewer pods before they go; otherwise the scheduler takes them as lost.
             group = await self._keep_group(job, group)
-        await self._hands.remove_pods([pods[pod.name] for pod in plan.delete], [pods[name] for name in plan.mark])
+        await self._executor.remove_pods([pods[pod.name] for pod in plan.delete], [pods[name] for name in plan.mark])
         status, missing, created = plan.status, False, False
         try:
-            if plan.group is GroupWish.PRESENT:
-                with self._blaming(job, REFUSED):
+            if plan.group is GroupTarget.PRESENT:
+                with self._reporting(job, REFUSED):
                     for task in job.spec.tasks:
                         check_template(task)
-            job, status = await self._furnish(job, plan)
-            created = await self._tend(msgspec.structs.replace(world, job=job, group=group), plan, memory)
+            job, status = await self._prepare(job, plan)
+            created = await self._keep_group_and_pods(
+                msgspec.structs.replace(world, job=job, group=group), plan, memory
+            )
         except ClaimMissingError:
             missing = True
         except TemplateError as error:
             memory.refused(error)
         finally:
-            # Whatever was refused: the phase and the counts are true.
+            # The phase and the counts are true, even if something was refused.
             status = _with_refusal(status, memory)
             again_s = await self._record(job, status, memory, asked=world.order is not None)
-        self._tell_why_pending(job, group, memory)
-        return _soonest(
+        self._report_pending(job, group, memory)
+        return _earliest(
             again_s,
             plan.wait_s,
             0.0 if command is not None and begun else None,
@@ -229,53 +232,53 @@ class JobController:
             max(COALESCE_S, memory.refusal.left_s) if memory.refusal is not None else None,
         )
 
-    async def _intend(self, job: Job, plan: Plan, memory: Memory) -> Job:
-        """Store what is going to happen before any of it does."""
+    async def _store_intention(self, job: Job, plan: Plan, memory: Memory) -> Job:
+        """Write the plan into the status before any of it is carried out."""
         job = await self._store(job, plan.status, memory)
-        record(self._recorder, job.metadata.reference(JOB_KIND, BATCH), plan.sayings)
+        record(self._recorder, job.metadata.reference(JOB_KIND, BATCH), plan.events)
         memory.forget_causes()
         memory.hurry()
         return job
 
-    async def _furnish(self, job: Job, plan: Plan) -> tuple[Job, JobStatus]:
-        """What the job needs beside its pods; returns it with the status that tells of that."""
+    async def _prepare(self, job: Job, plan: Plan) -> tuple[Job, JobStatus]:
+        """Create what the job needs besides its pods. Returns the job, and the status that records it."""
         status = plan.status
         plugins = plugins_of(job.spec)
-        if plan.belongings is True and (plugins or job.spec.volumes):
-            with self._blaming(job, "PVCError"):
-                job, claims = await self._hands.keep_claims(job)
-            with self._blaming(job, "PluginError"):
-                job, records = await self._hands.keep_belongings(job, plugins)
+        if plan.plugin_objects is True and (plugins or job.spec.volumes):
+            with self._reporting(job, "PVCError"):
+                job, claims = await self._executor.keep_claims(job)
+            with self._reporting(job, "PluginError"):
+                job, records = await self._executor.keep_plugin_objects(job, plugins)
             return job, msgspec.structs.replace(status, controlled_resources={**records, **claims})
-        if plan.belongings is False and any(name.startswith("plugin-") for name in status.controlled_resources):
-            records = await self._hands.remove_belongings(job, plugins)
+        if plan.plugin_objects is False and any(name.startswith("plugin-") for name in status.controlled_resources):
+            records = await self._executor.remove_plugin_objects(job, plugins)
             return job, msgspec.structs.replace(status, controlled_resources=records)
         return job, status
 
-    async def _tend(self, world: World, plan: Plan, memory: Memory) -> bool:
-        """PodGroup and pods; returns whether pods were made, which the status has to count."""
+    async def _keep_group_and_pods(self, world: World, plan: Plan, memory: Memory) -> bool:
+        """Keep the PodGroup and create pods. Returns whether there may be new pods, which the status has to count."""
         job, group, create = world.job, world.group, plan.create
-        if plan.group is GroupWish.PRESENT:
+        if plan.group is GroupTarget.PRESENT:
             kept = await self._keep_group(job, group)
             if group is None and kept is not None:
                 admitted = group_is_open(job, kept)
                 self._made.labels("credit" if admitted else "scheduler").inc()
                 if admitted:
                     create = decide(msgspec.structs.replace(world, group=kept)).create
-        elif plan.group is GroupWish.ABSENT and group is not None:
-            await self._hands.remove_group(group)
+        elif plan.group is GroupTarget.ABSENT and group is not None:
+            await self._executor.remove_group(group)
         if not create:
             memory.refusal = None
             return False
         wary = memory.refusal is not None
         if memory.refusal is not None and memory.refusal.left_s > 0:
             return False
-        # A pod carries the version and the retries of the status that asked for it.
+        # A pod carries the version and the retries of the status that requested it.
         asking = msgspec.structs.replace(job, status=plan.status)
         plugins: list[Plugin] = plugins_of(job.spec)
         try:
-            with self._blaming(job, REFUSED):
-                made = await self._hands.create_pods(asking, plugins, create, wary=wary)
+            with self._reporting(job, REFUSED):
+                made = await self._executor.create_pods(asking, plugins, create, wary=wary)
         except (ConflictError, ThrottledError, UnreachableError):
             raise
         except BatonError as error:
@@ -283,7 +286,7 @@ class JobController:
                 raise
             memory.refused(error)
             _LOG.warning("pods refused", job=str(key_of(job)), error=str(error))
-            return True  # some may have been made
+            return True  # some may have been created
         memory.refusal = None
         began_s = seconds(job.metadata.creation_timestamp)
         if made and began_s is not None:
@@ -292,12 +295,12 @@ class JobController:
 
     async def _keep_group(self, job: Job, group: PodGroup | None) -> PodGroup | None:
         classes = {item.metadata.name: item.value for item in self._classes}
-        with self._blaming(job, "PodGroupError"):
-            return await self._hands.keep_group(job, group, classes)
+        with self._reporting(job, "PodGroupError"):
+            return await self._executor.keep_group(job, group, classes)
 
     async def _record(self, job: Job, status: JobStatus, memory: Memory, *, asked: bool) -> float | None:
-        """Write the status now or later; returns when later is. Nothing is judged of a job that has none yet: where
-        there is something to be judged, a command that was `asked` or the end of a pod, it is written now."""
+        """Write the status now or later, and return the delay. Policies and commands act only on a job that has a
+        status, so if there is a command (`asked`) or the end of a pod, a first status is written now."""
         key = key_of(job)
         if status == job.status:
             memory.due_s = None
@@ -307,7 +310,7 @@ class JobController:
         moved = begun and status.state.phase != job.status.state.phase
         crowd = self._is_crowd()
         eventful = asked or bool(memory.gone) or status.succeeded + status.failed + status.terminating > 0
-        # What was made and is not recorded is made again at each look.
+        # Objects that are not recorded would be created again in every sync.
         furnished = status.controlled_resources != job.status.controlled_resources
         moves_now = moved and not (crowd and status.state.phase == JobPhase.RUNNING)
         urgent = moves_now or furnished or (eventful and not begun)
@@ -326,7 +329,7 @@ class JobController:
         return len(self._waiting) + len(self._new) > CROWD
 
     def _call_next(self) -> None:
-        """Give free places to the jobs that have waited longest: long enough, or until the crowd was gone."""
+        """Give free slots to the jobs that have waited longest, once their time is over or the crowd is gone."""
         while self._later and self._writing + len(self._called) < STATUS_PLACES:
             key, due_s = next(iter(self._later.items()))
             now_s = time.monotonic()
@@ -342,7 +345,7 @@ class JobController:
     async def _store(self, job: Job, status: JobStatus, memory: Memory, *, patient: bool = False) -> Job:
         self._writing += 1
         try:
-            written = await self._hands.write_status(job, status, patient=patient)
+            written = await self._executor.write_status(job, status, patient=patient)
         finally:
             self._writing -= 1
         memory.due_s = None
@@ -364,20 +367,20 @@ class JobController:
         return min(waiting, key=lambda item: (item.metadata.creation_timestamp, version_of(item)), default=None)
 
     async def _close(self, job: Job, command: Command, plan: Plan, memory: Memory) -> None:
-        """A command is done with: delete it and say what became of it. One that cannot be deleted comes here again:
-        left behind, it would be carried out once more by the next process."""
-        with self._blaming(job, "CommandError"):
+        """Delete a command that was handled and report its effect. A deletion that fails is repeated: the next process
+        would carry out a command that was left behind."""
+        with self._reporting(job, "CommandError"):
             await self._consume(command)
         memory.done.add(command.metadata.uid)
         order = _order(command, job)
         earlier = order is not None and order.signature == job.status.state.message
         obeyed = plan.reaction is not None and plan.reaction.cause.event == JobEvent.COMMAND_ISSUED
         phase = phase_of(job)
-        effect = "carried out" if obeyed or earlier else f"without effect on a job that is {phase}"
-        self._say(job, "CommandIssued", f"command {command.action} ({command.metadata.name}): {effect}")
+        effect = "carried out" if obeyed or earlier else f"no effect on a job in phase {phase}"
+        self._emit(job, "CommandIssued", f"command {command.action} ({command.metadata.name}): {effect}")
 
     async def _dismiss(self, key: Key, commands: list[Command], *, seen: bool) -> float | None:
-        """Commands for a job that is gone go too; one that is only not `seen` yet is waited for."""
+        """Delete the commands of a job that is gone. If the job was merely not `seen` yet, wait for it."""
         if commands and not seen:
             namespace, _, name = key.partition("/")
             with contextlib.suppress(NotFoundError):
@@ -390,11 +393,11 @@ class JobController:
     async def _consume(self, command: Command) -> None:
         metadata = command.metadata
         only = {"preconditions": {"uid": metadata.uid}}
-        with contextlib.suppress(NotFoundError, ConflictError):  # gone, or another one of that name by now
+        with contextlib.suppress(NotFoundError, ConflictError):  # gone, or replaced by another one of that name
             await self._client.delete(COMMANDS, metadata.name, metadata.namespace, options=only)
 
     def _recall(self, key: Key, job: Job, pods: Iterable[Pod]) -> Memory:
-        """What is remembered of the job, that its spec has changed since included."""
+        """What is remembered of the job, including whether its spec has changed since."""
         shape = (job.spec.min_available, job.spec.priority_class_name, *(task.replicas for task in job.spec.tasks))
         memory = self._memories.get(key)
         if memory is None or memory.uid != job.metadata.uid:
@@ -414,14 +417,14 @@ class JobController:
         return seen
 
     def _remember_end(self, key: Key, pod: Pod) -> None:
-        """A pod is gone; whether that matters is for the next look at the job to say."""
+        """A pod is gone. The next sync of the job decides whether that matters."""
         memory = self._memories.get(key)
         ours = any(owner.uid == memory.uid for owner in pod.metadata.owner_references) if memory is not None else False
         if memory is not None and ours and not self._pods.is_deleted(pod):
             memory.gone[pod.metadata.name] = view(pod)
 
     def _gone(self, job: Job, memory: Memory, pods: list[PodView]) -> list[tuple[str, str]]:
-        """Pods of this life that went away by themselves and have no running replacement."""
+        """Pods of this life that the controller did not delete and that have no running replacement."""
         replaced = {pod.name for pod in pods if pod.phase != "Pending"}
         replicas = {task.name: task.replicas for task in job.spec.tasks}
         for name, pod in list(memory.gone.items()):
@@ -431,40 +434,40 @@ class JobController:
         return [(pod.task, pod.name) for pod in memory.gone.values()]
 
     def _watch_causes(self, world: World, plan: Plan, memory: Memory) -> None:
-        """Remember since when a cause is known while a policy's timeout runs; without one nothing is remembered."""
+        """While the timeout of a policy runs, remember since when its cause is known; otherwise forget."""
         if plan.wait_s is None:
             memory.forget_causes()
             return
         for cause in plan.waiting:
             memory.seen_s.setdefault(cause.key, world.now_s)
 
-    def _tell_why_pending(self, job: Job, group: PodGroup | None, memory: Memory) -> None:
+    def _report_pending(self, job: Job, group: PodGroup | None, memory: Memory) -> None:
         condition = _latest(group) if group is not None else None
         if condition is None or condition.type == "Scheduled" or phase_of(job).final:
             return
         words = f"PodGroup {job.metadata.namespace}:{job.metadata.name} {condition.type.lower()}, "
         words += f"reason: {condition.message}"
-        if words != memory.said:
-            memory.said = words
-            self._say(job, "PodGroupPending", words, warning=True)
+        if words != memory.reported:
+            memory.reported = words
+            self._emit(job, "PodGroupPending", words, warning=True)
 
     @contextlib.contextmanager
-    def _blaming(self, job: Job, reason: str) -> Iterator[None]:
-        """Tell the user what the API server did not want."""
+    def _reporting(self, job: Job, reason: str) -> Iterator[None]:
+        """Report a refusal of the API server as an event."""
         try:
             yield
         except UnreachableError:
-            raise  # says nothing about the job
+            raise  # the job is not the cause
         except BatonError as error:
-            self._say(job, reason, str(error), warning=True)
+            self._emit(job, reason, str(error), warning=True)
             raise
 
-    def _say(self, job: Job, reason: str, message: str, *, warning: bool = False) -> None:
+    def _emit(self, job: Job, reason: str, message: str, *, warning: bool = False) -> None:
         self._recorder.record(job.metadata.reference(JOB_KIND, BATCH), reason, message, warning=warning)
 
 
 def _order(command: Command, job: Job) -> Order | None:
-    """What a command asks of the job; nothing if it was meant for an earlier one of that name."""
+    """The order in a command; None if it was meant for an earlier job of that name."""
     meant = command.target.uid if command.target is not None else ""
     if meant not in ("", job.metadata.uid):
         return None
@@ -472,7 +475,7 @@ def _order(command: Command, job: Job) -> Order | None:
 
 
 def _with_refusal(status: JobStatus, memory: Memory) -> JobStatus:
-    """The status with the reason why pods are refused, for as long as they are and the job waits for them."""
+    """The status with the reason for refused pods, as long as the job waits for them."""
     state = status.state
     if memory.refusal is not None and state.phase in (JobPhase.PENDING, JobPhase.RUNNING):
         state = msgspec.structs.replace(state, reason=REFUSED, message=memory.refusal.words)
@@ -482,7 +485,7 @@ def _with_refusal(status: JobStatus, memory: Memory) -> JobStatus:
 
 
 def _is_news(old: Pod, new: Pod) -> bool:
-    """Whether the change of a pod can matter to its job: that it was given a node, for one, does not."""
+    """Whether the change of a pod can matter to its job. Its assignment to a node, for example, does not."""
     return view(old) != view(new) or old.metadata.owner_references != new.metadata.owner_references
 
 
@@ -491,5 +494,5 @@ def _latest(group: PodGroup) -> PodGroupCondition | None:
     return max(true, key=lambda condition: condition.last_transition_time or "", default=None)
 
 
-def _soonest(*times_s: float | None) -> float | None:
+def _earliest(*times_s: float | None) -> float | None:
     return min((time_s for time_s in times_s if time_s is not None), default=None)

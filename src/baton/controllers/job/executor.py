@@ -1,7 +1,7 @@
-"""Carries out what the phase machine has decided, with as few requests as will do.
+"""Carries out the decisions of the phase machine with as few requests as possible.
 
-Everything here is safe to do twice: names are derived, deletions carry a uid, "exists already" and "not found" are
-answers and not errors. Requests of one job run side by side; those of all jobs together are bounded.
+Every action is safe to repeat: names are derived, deletions carry a uid, and "already exists" and "not found" are
+answers rather than errors. The requests of one job run concurrently; their total over all jobs is bounded.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from baton.controllers.expectations import Echoes
+from baton.controllers.expectations import FreshStore
 from baton.controllers.job.census import Slot
 from baton.controllers.job.group import group_body, group_changes, group_spec
 from baton.controllers.job.pods import claim_name, group_name, owned_metadata, pod_body
@@ -20,7 +20,7 @@ from baton.controllers.job.tracking import NameTakenError, is_of, is_of_earlier
 from baton.controllers.queue.credit import QueueCredits
 from baton.errors import BatonError
 from baton.job_plugins import Plugin
-from baton.job_plugins.plugin import Belonging
+from baton.job_plugins.plugin import PluginObject
 from baton.job_plugins.pod_bodies import pod_name
 from baton.kube.client import JSON_PATCH, Client
 from baton.kube.errors import ConflictError, InvalidError, NotFoundError
@@ -35,22 +35,22 @@ T = TypeVar("T")
 K = TypeVar("K", bound=msgspec.Struct)
 
 PARALLEL = 48
-"""Requests under way at once; beyond this an API server answers no faster, and others wait longer."""
+"""Concurrent requests. With more, an API server answers no faster and other clients wait longer."""
 
 
 class ClaimMissingError(BatonError):
-    """A volume names a claim that is not there."""
+    """A volume names a claim that does not exist."""
 
 
-class JobHands:
+class JobExecutor:
     """The requests of the job controller."""
 
     def __init__(
         self,
         client: Client,
-        jobs: Echoes[Job],
-        pods: Echoes[Pod],
-        groups: Echoes[PodGroup],
+        jobs: FreshStore[Job],
+        pods: FreshStore[Pod],
+        groups: FreshStore[PodGroup],
         credits_of_queues: QueueCredits,
     ) -> None:
         self._client = client
@@ -61,7 +61,7 @@ class JobHands:
         self._room = asyncio.Semaphore(PARALLEL)
 
     async def write_status(self, job: Job, status: JobStatus, *, patient: bool = False) -> Job:
-        """Store the whole status; raises ConflictError when the job has changed meanwhile."""
+        """Write the whole status. Raises ConflictError when the job has changed in the meantime."""
         metadata = job.metadata
         body = {
             "apiVersion": BATCH,
@@ -81,13 +81,13 @@ class JobHands:
         return written
 
     async def remove_pods(self, pods: Sequence[Pod], mark: Iterable[Pod]) -> None:
-        """Mark those that need it, so that nobody takes their end for an eviction, then delete."""
+        """Mark the pods in `mark`, so that their end is not taken for an eviction, then delete."""
         await self._all([self._mark(pod) for pod in mark])
         await self._all([self._delete_pod(pod) for pod in pods if not self._pods.is_deleted(pod)])
 
     async def _mark(self, pod: Pod) -> None:
         body = {"metadata": {"annotations": {OUT_OF_SYNC: "true"}, "uid": pod.metadata.uid}}
-        with contextlib.suppress(NotFoundError, ConflictError):  # gone, or another pod by that name already
+        with contextlib.suppress(NotFoundError, ConflictError):  # gone, or already replaced by another pod of that name
             self._pods.wrote(await self._do(self._client.patch(PODS, pod.metadata.name, body, pod.metadata.namespace)))
 
     async def _delete_pod(self, pod: Pod) -> None:
@@ -97,10 +97,10 @@ class JobHands:
     async def create_pods(
         self, job: Job, plugins: Sequence[Plugin], slots: Sequence[Slot], *, wary: bool = False
     ) -> bool:
-        """Make pods; the first refusal is raised when all have been tried. Returns whether any was tried: a name that
-        a pod of an earlier job still has is not, because the watch will show the end of that.
+        """Create pods. The first refusal is raised after all were tried. Returns whether any was tried: a name that
+        still belongs to a pod of an earlier job is not tried, because the watch will show the end of that pod.
 
-        Who is `wary`, because pods were refused before, tries one of each task and the others only if that is taken.
+        If `wary`, because pods were refused before, try one pod of each task first and the others only if it succeeds.
         """
         there = [(slot, self._pods.get(Key(f"{job.metadata.namespace}/{_name(job, slot)}"))) for slot in slots]
         free = [slot for slot, other in there if other is None]
@@ -121,26 +121,26 @@ class JobHands:
     async def _create_pod(self, job: Job, plugins: Sequence[Plugin], slot: Slot) -> None:
         body = pod_body(job, slot.task, slot.index)
         for plugin in plugins:
-            plugin.dress(job, slot.task, slot.index, body)
+            plugin.change_pod(job, slot.task, slot.index, body)
         made = await self._create(PODS, body, job.metadata.namespace)
         if made is not None:
             self._pods.wrote(made)
 
     async def keep_group(self, job: Job, group: PodGroup | None, priorities: dict[str, int]) -> PodGroup | None:
-        """Make the PodGroup, or bring it up to date; returns what it is then."""
+        """Create or update the PodGroup, and return the result."""
         wanted = group_spec(job, priorities)
         namespace = job.metadata.namespace
         if group is None:
             return await self._make_group(job, wanted)
         changes = group_changes(group.spec, wanted)
         if changes:
-            with contextlib.suppress(NotFoundError):  # just deleted; it is made anew when the watch shows that
+            with contextlib.suppress(NotFoundError):  # just deleted; it is created again when the watch shows that
                 group = await self._do(self._client.patch(POD_GROUPS, group_name(job), {"spec": changes}, namespace))
                 self._groups.wrote(group)
         return group
 
     async def _make_group(self, job: Job, wanted: PodGroupSpec) -> PodGroup | None:
-        """The PodGroup is made as admitted where the queue's credit covers it."""
+        """Create the PodGroup, already admitted if the queue's credit covers it."""
         key = Key(f"{job.metadata.namespace}/{group_name(job)}")
         admitted = self._credits.spend(key, wanted)
         made: PodGroup | None = None
@@ -159,18 +159,18 @@ class JobHands:
             await self._delete(POD_GROUPS, group.metadata)
             self._groups.deleted(group)
 
-    async def keep_belongings(self, job: Job, plugins: Sequence[Plugin]) -> tuple[Job, dict[str, str]]:
-        """Make what plugins need and is not recorded yet, renew what has changed; returns the records to be.
+    async def keep_plugin_objects(self, job: Job, plugins: Sequence[Plugin]) -> tuple[Job, dict[str, str]]:
+        """Create the objects of plugins that are not recorded yet, update changed ones, and return the new records.
 
-        A record is taken back before its content changes, because the new one is written later: a job that is scaled
-        down and up again in between would find the old record right and leave the content wrong.
+        A record is withdrawn before its content changes, because the new record is written later: a job that is scaled
+        down and up again in between would find the old record correct and leave the wrong content.
         """
         told = job.status.controlled_resources
         records, withdrawn = dict(told), dict(told)
-        renewals: list[tuple[Belonging, bool]] = []
+        renewals: list[tuple[PluginObject, bool]] = []
         for plugin in plugins:
             name, content = f"plugin-{plugin.name}", f"plugin-{plugin.name}-content"
-            things = plugin.belongings(job)
+            things = plugin.objects(job)
             fingerprint = await asyncio.to_thread(_fingerprint, things) if any(t.renewed for t in things) else ""
             known = told.get(name) == plugin.name
             if not known or (fingerprint and told.get(content) != fingerprint):
@@ -184,18 +184,18 @@ class JobHands:
         await self._all([self._keep(job, thing, there=there) for thing, there in renewals])
         return job, records
 
-    async def remove_belongings(self, job: Job, plugins: Sequence[Plugin]) -> dict[str, str]:
-        """Remove what plugins made; returns the records that remain."""
+    async def remove_plugin_objects(self, job: Job, plugins: Sequence[Plugin]) -> dict[str, str]:
+        """Remove the objects of plugins. Returns the remaining records."""
         records = job.status.controlled_resources
         made = [plugin for plugin in plugins if f"plugin-{plugin.name}" in records]
-        await self._all([self._remove(job, thing) for plugin in made for thing in plugin.belongings(job)])
+        await self._all([self._remove(job, thing) for plugin in made for thing in plugin.objects(job)])
         return {name: value for name, value in records.items() if not name.startswith("plugin-")}
 
-    async def _keep(self, job: Job, thing: Belonging, *, there: bool) -> None:
-        """Make an object or renew it; one that was `there` is changed, and made again if somebody took it.
+    async def _keep(self, job: Job, thing: PluginObject, *, there: bool) -> None:
+        """Create or update an object. One that is `there` is updated, and created again if it was deleted.
 
-        That of an earlier job by this name will be collected with it, and somebody else's is not ours to change, nor
-        to delete when the job ends: the job waits until the name is free.
+        An object of an earlier job of this name will be garbage collected, and a foreign object may not be changed nor
+        deleted when the job ends. In both cases the job waits until the name is free.
         """
         content = await asyncio.to_thread(thing.make)
         if there:
@@ -206,8 +206,8 @@ class JobHands:
         if await self._create(thing.resource, body, job.metadata.namespace) is None:
             await self._renew(job, thing, content)
 
-    async def _renew(self, job: Job, thing: Belonging, content: dict[str, Any]) -> None:
-        """Change an object of the job's; that it is the job's is part of the request, and read only when that fails."""
+    async def _renew(self, job: Job, thing: PluginObject, content: dict[str, Any]) -> None:
+        """Update an object that the job owns. The request checks the owner; only a failed check reads the object."""
         if thing.renewed:
             with contextlib.suppress(InvalidError):
                 await self._change(job, thing, content, owner=0)
@@ -219,8 +219,8 @@ class JobHands:
             owners = [owner.uid for owner in found.metadata.owner_references]
             await self._change(job, thing, content, owner=owners.index(job.metadata.uid))
 
-    async def _change(self, job: Job, thing: Belonging, content: dict[str, Any], *, owner: int) -> None:
-        """Replace the content, provided that the job is the owner at that place."""
+    async def _change(self, job: Job, thing: PluginObject, content: dict[str, Any], *, owner: int) -> None:
+        """Replace the content, provided that the job is the owner at that index."""
         metadata = job.metadata
         changes = [
             {"op": "test", "path": f"/metadata/ownerReferences/{owner}/uid", "value": metadata.uid},
@@ -230,15 +230,15 @@ class JobHands:
             self._client.patch(thing.resource, thing.name, changes, metadata.namespace, content_type=JSON_PATCH)
         )
 
-    async def _remove(self, job: Job, thing: Belonging) -> None:
-        """Remove an object if it is the job's: what was made may be gone, and the name another's."""
+    async def _remove(self, job: Job, thing: PluginObject) -> None:
+        """Remove an object if the job owns it: the original may be gone and its name in use by another object."""
         with contextlib.suppress(NotFoundError):
             found = await self._do(self._client.get(thing.resource, thing.name, job.metadata.namespace))
             if is_of(found.metadata, job):
                 await self._delete(thing.resource, found.metadata)
 
     async def keep_claims(self, job: Job) -> tuple[Job, dict[str, str]]:
-        """See to the job's volumes: make claims, write the names of new ones into the job; returns it and records."""
+        """Create the claims of the job's volumes and write new names into the job. Returns the job and the records."""
         records: dict[str, str] = {}
         for place, volume in enumerate(job.spec.volumes):
             name = claim_name(job, place)
@@ -280,12 +280,12 @@ class JobHands:
 
     async def _delete(self, resource: Resource[Any], metadata: Metadata) -> None:
         only = {"preconditions": {"uid": metadata.uid}}
-        with contextlib.suppress(NotFoundError, ConflictError):  # gone already, or it is another object by now
+        with contextlib.suppress(NotFoundError, ConflictError):  # already gone, or replaced by another object
             await self._do(self._client.delete(resource, metadata.name, metadata.namespace, options=only))
 
     async def _create(self, resource: Resource[K], body: dict[str, Any], namespace: str) -> K | None:
-        """Make an object; None when there is one by that name. If it is ours the watch will show it, if it is a
-        namesake's the watch will show its end."""
+        """Create an object; None when the name is taken. If the existing object is ours, the watch will show it; if it
+        belongs to an earlier job of this name, the watch will show its end."""
         try:
             return await self._do(self._client.create(resource, body, namespace))
         except ConflictError as error:
@@ -312,6 +312,6 @@ def _name(job: Job, slot: Slot) -> str:
     return pod_name(job.metadata.name, slot.task.name, slot.index)
 
 
-def _fingerprint(things: Iterable[Belonging]) -> str:
+def _fingerprint(things: Iterable[PluginObject]) -> str:
     contents = [thing.make() for thing in things if thing.renewed]
     return hashlib.sha256(msgspec.json.encode(contents, order="deterministic")).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""The PodGroup of a job: what the scheduler must know before there is a pod."""
+"""The PodGroup of a job: what the scheduler must know before there are pods."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def group_spec(job: Job, priorities: dict[str, int]) -> PodGroupSpec:
-    """What the group asks for; `priorities` are the values of the priority classes."""
+    """The spec of the group. `priorities` are the values of the priority classes."""
     spec = job.spec
     return PodGroupSpec(
         min_member=spec.minimum,
@@ -53,7 +53,7 @@ def group_body(job: Job, wanted: PodGroupSpec, *, admitted: bool = False) -> Bod
 
 
 def group_changes(have: PodGroupSpec, wanted: PodGroupSpec) -> Body:
-    """A merge patch that makes one spec the other; empty when nothing differs. The queue stays as it was made."""
+    """A merge patch from one spec to the other; empty when they are equal. The queue never changes."""
     changes: Body = {}
     if have.min_member != wanted.min_member:
         changes["minMember"] = wanted.min_member
@@ -71,10 +71,10 @@ def group_changes(have: PodGroupSpec, wanted: PodGroupSpec) -> Body:
 
 
 def min_resources(spec: JobSpec, priorities: dict[str, int]) -> Quantities:
-    """What the gang's pods ask for together: those of the tasks with the highest priority first.
+    """The sum of the requests of the gang's pods, counting the tasks with the highest priority first.
 
-    Each task gives its own minimum, then, while the gang needs more, whatever replicas it has beyond that. Where the
-    gang needs less than the tasks' minima together, the first pods in that order count.
+    Each task contributes its minimum and then, while the gang needs more, its further replicas. If the gang needs less
+    than the sum of the tasks' minima, the first pods in that order count.
     """
     tasks = sorted(spec.tasks, key=lambda task: -priorities.get(_priority_class(task), 0))
     left = spec.minimum
@@ -95,7 +95,7 @@ def min_resources(spec: JobSpec, priorities: dict[str, int]) -> Quantities:
 
 
 def _of_pod(task: TaskSpec, asked_by: Callable[[Body], Quantities]) -> dict[str, int]:
-    """What one pod of the task asks for: all containers together, or an init container where that asks for more."""
+    """The requests of one pod of the task: the sum of its containers, or an init container that requests more."""
     spec = task.template.get("spec") or {}
     together: dict[str, int] = {}
     for container in spec.get("containers") or ():
@@ -110,7 +110,7 @@ def _of_pod(task: TaskSpec, asked_by: Callable[[Body], Quantities]) -> dict[str,
 
 
 def _requests(container: Body) -> Quantities:
-    """Requests, and limits for what has no request: so the API server will complete them."""
+    """The requests, completed by the limits as the API server does."""
     return {**_limits(container), **((container.get("resources") or {}).get("requests") or {})}
 
 
@@ -123,7 +123,7 @@ def _priority_class(task: TaskSpec) -> str:
 
 
 def _least(task: TaskSpec) -> int:
-    """The task's minimum in the gang."""
+    """The minimum of the task in the gang."""
     partitions = task.partition_policy
     if task.min_available is None and partitions is not None and partitions.min_partitions:
         return partitions.min_partitions * partitions.partition_size

@@ -1,9 +1,9 @@
-"""What has happened to a job's pods, and what its policies say to that. Pure.
+"""The events in the life of a job's pods, and the answers of its policies. Pure.
 
-Volcano reacts to the *moment* at which a pod fails or goes away; a controller that was dead at that moment misses it.
-Here a happening is read off the pods as they are: a failed pod of the job's present version is a failure for as long as
-it is there, and it stops being one because every action either raises the version or removes the pod. So the same
-question asked twice, or asked first by a new process, has the same answer.
+Volcano reacts to the *moment* at which a pod fails or disappears; a controller that was dead at that moment misses it.
+Here an event is derived from the present pods: a failed pod of the job's current version is a failure for as long as it
+exists, and it stops being one because every action either raises the version or removes the pod. So the answer is the
+same when the question is repeated, or asked by a new process.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,29 +19,29 @@ PENDING, RUNNING, SUCCEEDED, FAILED, UNKNOWN = "Pending", "Running", "Succeeded"
 FINISHED = frozenset({SUCCEEDED, FAILED})
 DEFAULT_TASK_RETRIES = 3
 NEVER_FAILS = -1
-"""A task's maxRetry that switches TaskFailed off."""
+"""The maxRetry of a task that disables TaskFailed."""
 
 _WILDCARD = frozenset(
     {JobEvent.POD_FAILED, JobEvent.POD_EVICTED, JobEvent.TASK_COMPLETED, JobEvent.TASK_FAILED, JobEvent.UNKNOWN}
 )
-"""What `*` stands for. A pending pod is not among them: it needs a timeout to mean anything."""
+"""The events that `*` stands for. PodPending is not one of them: without a timeout it has no meaning."""
 
 
 class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One pod of a job, as far as phases and policies care."""
+    """One pod of a job, reduced to what phases and policies use."""
 
     name: str
     task: str
     index: int
     uid: str = ""
     version: int = 0
-    """The job's version when the pod was made."""
+    """The version of the job when the pod was created."""
     phase: str = PENDING
     terminating: bool = False
     marked: bool = False
-    """The controller itself ends it (`volcano.sh/controller-out-of-sync`)."""
+    """The controller itself deletes the pod (`volcano.sh/controller-out-of-sync`)."""
     exit_code: int = 0
-    """Of the first container; 0 while it has none."""
+    """The exit code of the first container; 0 while it has none."""
     restarts: int = 0
     ready: bool = False
     created_s: float = 0.0
@@ -53,7 +53,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Happening(NamedTuple):
-    """Something that a policy may react to."""
+    """An event that a policy may react to."""
 
     event: JobEvent
     task: str = ""
@@ -61,7 +61,7 @@ class Happening(NamedTuple):
     uid: str = ""
     exit_code: int = 0
     since_s: float | None = None
-    """When it began, where the pod tells; otherwise the first time that it was seen counts."""
+    """When it began, if the pod tells; otherwise the time when it was first seen counts."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -69,7 +69,7 @@ class Happening(NamedTuple):
 
 
 class Reaction(NamedTuple):
-    """What a policy wants, and why."""
+    """The action of a policy and its cause."""
 
     action: str
     cause: Happening
@@ -78,10 +78,10 @@ class Reaction(NamedTuple):
 def happenings(
     spec: JobSpec, version: int, pods: Sequence[PodView], gone: Iterable[tuple[str, str]] = (), *, unknown: bool = False
 ) -> list[Happening]:
-    """Everything that has happened to this version of the job.
+    """All events in this version of the job.
 
-    A task that is complete comes first: when the master of a parallel program is done, what then becomes of its workers
-    is of no interest. `gone` are pods (task, name) that vanished without the controller's doing.
+    A completed task comes first: once the master of a parallel program is done, the fate of its workers is irrelevant.
+    `gone` are pods (task, name) that disappeared without an action of the controller.
     """
     current = [pod for pod in pods if pod.version == version and not pod.marked]
     replicas = {task.name: task.replicas for task in spec.tasks}
@@ -96,7 +96,7 @@ def happenings(
             found.append(Happening(JobEvent.POD_FAILED, *about, pod.exit_code, pod.finished_s))
     found += [Happening(JobEvent.POD_EVICTED, task, name) for task, name in gone]
     for task in spec.tasks:
-        if _worn_out(task, [pod for pod in current if pod.task == task.name]):
+        if _restarts_exhausted(task, [pod for pod in current if pod.task == task.name]):
             found.append(Happening(JobEvent.TASK_FAILED, task.name))
     if unknown:
         found.append(Happening(JobEvent.UNKNOWN))
@@ -109,7 +109,7 @@ def happenings(
 
 
 def _is_complete(task: TaskSpec, version: int, pods: Sequence[PodView]) -> bool:
-    """Whether all replicas succeeded, the last of them in this life: a resumed job keeps what was done before."""
+    """Whether all replicas succeeded, the last of them in this life: a resumed job keeps its earlier results."""
     done = [
         pod.version
         for pod in pods
@@ -121,7 +121,7 @@ def _is_complete(task: TaskSpec, version: int, pods: Sequence[PodView]) -> bool:
     return len(done) >= task.replicas and version in done
 
 
-def _worn_out(task: TaskSpec, pods: Sequence[PodView]) -> bool:
+def _restarts_exhausted(task: TaskSpec, pods: Sequence[PodView]) -> bool:
     limit = task.max_retry or DEFAULT_TASK_RETRIES
     if limit == NEVER_FAILS or not task.replicas:
         return False
@@ -131,9 +131,9 @@ def _worn_out(task: TaskSpec, pods: Sequence[PodView]) -> bool:
 def react(
     spec: JobSpec, happened: Sequence[Happening], seen_s: Mapping[tuple[str, str, str], float], now_s: float
 ) -> tuple[Reaction | None, float | None]:
-    """The first reaction that is due, and in how many seconds the next one would be.
+    """The first reaction that is due; without one, in how many seconds the next one is.
 
-    `seen_s` tells since when a happening is known; a policy's timeout counts from then.
+    `seen_s` tells since when an event is known. The timeout of a policy counts from then.
     """
     wait_s: float | None = None
     for cause in happened:
@@ -149,7 +149,7 @@ def react(
 
 
 def policy_for(spec: JobSpec, cause: Happening) -> LifecyclePolicy | None:
-    """The policy that answers a happening: the task's own before the job's, in the order in which they are written."""
+    """The policy that answers an event: those of the task before those of the job, each in the order of the spec."""
     for task in spec.tasks:
         if task.name == cause.task:
             for policy in task.policies:
@@ -168,5 +168,5 @@ def _answers(policy: LifecyclePolicy, cause: Happening) -> bool:
 
 
 def timeout_s(policy: LifecyclePolicy) -> float:
-    """How long after the happening; what is not a duration counts as none, admission has refused it."""
+    """The delay after the event. An invalid duration counts as none; admission refuses it."""
     return (parse_duration_s(policy.timeout) if policy.timeout else None) or 0.0

@@ -1,18 +1,18 @@
-"""The life of a job: what it is, what it has and what happened to it in; a plan out. Pure.
+"""The phase machine of jobs: the job, its pods and their events in, a plan out. Pure.
 
-`decide` is called again and again, each time with the world as it then is, and takes at most one step from phase to
-phase, so that whoever watches the job sees every phase. Two rules make it safe to be killed anywhere.
+`decide` is called repeatedly with the present world and takes at most one step from phase to phase, so a watch of the
+job shows every phase. Two rules make it safe to kill the program at any moment.
 
-*The status is the intention.* A restart, an abort or an end raises `status.version` (or writes the phase) before a
-single pod is deleted. Which pods have to go is then read off the status: those of an older version, unless the phase
-retains them. A process that died in between is followed by one that reads the same status and goes on.
+*The status is the intention.* A restart, an abort or an end raises `status.version` (or writes the phase) before the
+first pod is deleted. The status then tells which pods have to go: those of an older version, unless the phase retains
+them. If a process dies in between, the next one reads the same status and goes on.
 
-*Nothing is left half done.* A job leaves Restarting only when no pod is left to be deleted, and Aborting, Terminating
-and Completing only when no pod is alive, so that the next life never counts a pod of the last one.
+*Nothing stays half done.* A job leaves Restarting only when no pod is left to delete, and Aborting, Terminating and
+Completing only when no pod is alive, so the next life never counts a pod of the previous one.
 
 `status.state.reason` names the action that led to the phase. It is read back: a resumed job keeps its finished pods, a
-restarted one does not. So is `status.state.message` while a part of the job restarts: it names the pod or the task
-whose restart was begun, because what caused that may be gone, or marked, before the last pod of the part is.
+restarted one does not. `status.state.message` is read back while a part of the job restarts: it names the pod or the
+task whose restart has begun, because its cause may be gone or marked before the last pod of the part is deleted.
 """
 
 import re
@@ -24,7 +24,7 @@ import msgspec
 
 from baton.controllers.job.census import ACTIVE, TARGETED, Slot, counted, doomed_pods, missing_pods, phase_of
 from baton.controllers.job.lifecycle import RUNNING, SUCCEEDED, Happening, PodView, Reaction, happenings, react
-from baton.controllers.object_events import Said
+from baton.controllers.object_events import ObjectEvent
 from baton.model.durations import duration_text
 from baton.model.names import JOB_VERSION, BusAction, JobEvent, JobPhase, PodGroupPhase
 from baton.model.times import seconds, stamp
@@ -43,12 +43,12 @@ _AFTER = {
 _ACTIONS = frozenset({*_ENDINGS, *TARGETED, BusAction.RESTART_JOB, BusAction.RESUME_JOB})
 _CAUSE = re.compile(r"\w+ of (pod|task) (\S+)")
 _AND = "; "
-"""Between the causes of several restarts that are under way at once."""
+"""Separates the causes of several restarts that are in progress at once."""
 _OPEN_GROUP = frozenset({PodGroupPhase.INQUEUE, PodGroupPhase.RUNNING, PodGroupPhase.UNKNOWN, PodGroupPhase.COMPLETED})
 
 
-class GroupWish(Enum):
-    """What should become of the PodGroup."""
+class GroupTarget(Enum):
+    """The wanted state of the PodGroup."""
 
     PRESENT = "present"
     ABSENT = "absent"
@@ -56,7 +56,7 @@ class GroupWish(Enum):
 
 
 class Order(NamedTuple):
-    """A Command: an action and who asked for it, so that it is recognised when it comes a second time."""
+    """An action from a Command, with the Command's identity, so that a second delivery is recognised."""
 
     action: str
     name: str
@@ -68,46 +68,46 @@ class Order(NamedTuple):
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a decision depends on."""
+    """Everything that a decision depends on."""
 
     job: Job
     pods: Sequence[PodView] = ()
     group: PodGroup | None = None
     gone: Sequence[tuple[str, str]] = ()
-    """Pods (task, name) that went away without the controller's doing."""
+    """Pods (task, name) that disappeared without an action of the controller."""
     order: Order | None = None
     updated: bool = False
-    """The spec has changed: a policy may name JobUpdated."""
+    """The spec has changed, so policies for JobUpdated apply."""
     seen_s: Mapping[tuple[str, str, str], float] = {}
     now_s: float = 0.0
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do: write the status first, then the rest."""
+    """The actions: the status is written first, then the rest follows."""
 
     status: JobStatus
-    group: GroupWish = GroupWish.AS_IT_IS
-    belongings: bool | None = None
-    """Whether Services, ConfigMaps and Secrets of plugins should be there; None: as they are."""
+    group: GroupTarget = GroupTarget.AS_IT_IS
+    plugin_objects: bool | None = None
+    """Whether the Services, ConfigMaps and Secrets of plugins should exist; None leaves them as they are."""
     create: tuple[Slot, ...] = ()
     delete: tuple[PodView, ...] = ()
     mark: frozenset[str] = frozenset()
-    """Names among `delete` that must first be marked as the controller's own doing."""
-    sayings: tuple[Said, ...] = ()
+    """Names of pods in `delete` that must first be marked as deleted by the controller."""
+    events: tuple[ObjectEvent, ...] = ()
     wait_s: float | None = None
-    """Look again after this time: a policy's timeout runs."""
+    """Decide again after this time, because the timeout of a policy runs."""
     waiting: tuple[Happening, ...] = ()
-    """What happened while it runs: remember since when."""
+    """Events whose first sight must be remembered while it runs."""
     reaction: Reaction | None = None
 
 
 def decide(world: World) -> Plan:
-    """One step."""
+    """Take one step."""
     job, status = world.job, world.job.status
     phase = phase_of(job)
     if not status.state.phase:
         begun = _entered(status, JobPhase.PENDING, world.now_s, reason="", message="")
-        return _tended(world, msgspec.structs.replace(begun, min_available=job.spec.minimum))
+        return _continued(world, msgspec.structs.replace(begun, min_available=job.spec.minimum))
     happened = _happened(world) if phase in ACTIVE and world.order is None else []
     wait_s: float | None = None
     if world.order is None:
@@ -119,16 +119,16 @@ def decide(world: World) -> Plan:
         if acted is not None:
             return acted
     waiting = tuple(happened) if wait_s is not None else ()
-    return msgspec.structs.replace(_tended(world, status), wait_s=wait_s, waiting=waiting)
+    return msgspec.structs.replace(_continued(world, status), wait_s=wait_s, waiting=waiting)
 
 
 def group_is_open(job: Job, group: PodGroup | None) -> bool:
-    """Whether pods may be made: the scheduler has let this life's PodGroup into the queue."""
+    """Whether pods may be created: the PodGroup of this life was admitted to the queue."""
     return group is not None and not group_is_stale(job, group) and group.status.phase in _OPEN_GROUP
 
 
 def group_is_stale(job: Job, group: PodGroup) -> bool:
-    """Whether the PodGroup is of an earlier life; one without a version (another controller's) is taken as it is."""
+    """Whether the PodGroup belongs to an earlier life. One without a version, from another controller, is accepted."""
     version = group.metadata.annotations.get(JOB_VERSION)
     if version is None:
         return phase_of(job) == JobPhase.RESTARTING and job.status.state.reason not in TARGETED
@@ -136,7 +136,7 @@ def group_is_stale(job: Job, group: PodGroup) -> bool:
 
 
 def _happened(world: World) -> list[Happening]:
-    """What policies may react to."""
+    """The events that policies may react to."""
     job = world.job
     found = happenings(job.spec, job.status.version, world.pods, world.gone, unknown=_is_unknown(world))
     if world.updated:
@@ -145,8 +145,8 @@ def _happened(world: World) -> list[Happening]:
 
 
 def _is_unknown(world: World) -> bool:
-    """Whether the gang lacks pods and the scheduler says so. It says so too when a job is scaled down and the pods go
-    before it hears that fewer are needed: a job of which enough are up lacks nothing."""
+    """Whether the gang lacks pods and the scheduler reports it. The scheduler also reports it when a job is scaled down
+    and pods go before it knows that fewer are needed, so a job with enough pods up lacks nothing."""
     job, group = world.job, world.group
     if group is None or group.status.phase != PodGroupPhase.UNKNOWN or group_is_stale(job, group):
         return False
@@ -157,24 +157,24 @@ def _is_unknown(world: World) -> bool:
 
 
 def _act(world: World, phase: JobPhase, reaction: Reaction) -> Plan | None:
-    """Carry out an action, or None where it has no meaning in this phase or has been carried out already."""
+    """The plan of an action; None if it has no meaning in this phase or was already carried out."""
     status, action = world.job.status, reaction.action
     message = world.order.signature if world.order is not None else _because(reaction)
     if world.order is not None and message == status.state.message:
         return None
-    said = (Said("ExecuteAction", f"Start to execute action {action}: {message}"),)
+    events = (ObjectEvent("ExecuteAction", f"Start to execute action {action}: {message}"),)
     if action in _ENDINGS:
         if phase not in ACTIVE:
             return None
         ended = _next_life(status, _ENDINGS[BusAction(action)], world.now_s, action, message)
-        return _closing(world, ended, said, reaction)
+        return _acted(world, ended, events, reaction)
     if action == BusAction.RESUME_JOB:
         if phase not in (JobPhase.ABORTING, JobPhase.ABORTED):
             return None
         resumed = _next_life(status, JobPhase.RESTARTING, world.now_s, action, message)
         if phase == JobPhase.ABORTING:
             resumed = msgspec.structs.replace(resumed, retry_count=status.retry_count + 1)
-        return _closing(world, resumed, said, reaction)
+        return _acted(world, resumed, events, reaction)
     if phase not in ACTIVE:
         return None
     if action == BusAction.RESTART_JOB:
@@ -183,25 +183,25 @@ def _act(world: World, phase: JobPhase, reaction: Reaction) -> Plan | None:
             return None
         restarted = _next_life(status, JobPhase.RESTARTING, world.now_s, action, message)
         restarted = msgspec.structs.replace(restarted, retry_count=status.retry_count + 1)
-        return _closing(world, restarted, said, reaction)
-    return _restart_some(world, phase, reaction, message, said)
+        return _acted(world, restarted, events, reaction)
+    return _restart_some(world, phase, reaction, message, events)
 
 
 def _restart_some(
-    world: World, phase: JobPhase, reaction: Reaction, message: str, said: tuple[Said, ...]
+    world: World, phase: JobPhase, reaction: Reaction, message: str, events: tuple[ObjectEvent, ...]
 ) -> Plan | None:
-    """Delete the pods that a targeted restart means; a job that restarts already only does the deleting."""
+    """Delete the pods of a partial restart. A job that already restarts changes nothing else."""
     cause, status = reaction.cause, world.job.status
     targets = _targets(world, reaction.action, cause.task, cause.pod)
     if phase == JobPhase.RESTARTING:
         if status.retry_count >= world.job.spec.max_retry:
             return None
-        begun = {pod.name: pod for pod in _begun(world)}
+        begun = {pod.name: pod for pod in _restarting_pods(world)}
         if all(pod.name in begun for pod in targets):
             return None
         targets = list({**begun, **{pod.name: pod for pod in targets}}.values())
-        said = ()
-        one_pod = reaction.action == BusAction.RESTART_POD and cause.pod  # whose mark is enough to remember it by
+        events = ()
+        one_pod = reaction.action == BusAction.RESTART_POD and cause.pod  # its mark is enough to remember it
         if not one_pod and status.state.reason in TARGETED:
             words = _AND.join((status.state.message, f"{reaction.action}: {message}"))
             status = msgspec.structs.replace(status, state=msgspec.structs.replace(status.state, message=words))
@@ -211,14 +211,14 @@ def _restart_some(
         entered = _entered(status, JobPhase.RESTARTING, world.now_s, reaction.action, message)
         status = msgspec.structs.replace(entered, retry_count=status.retry_count + 1)
         if status.retry_count >= world.job.spec.max_retry:
-            targets = []  # the job has failed: what is finished stays, to be read
-    plan = _closing(world, status, said, reaction, targets)
-    return msgspec.structs.replace(plan, group=GroupWish.PRESENT, belongings=True)
+            targets = []  # the job has failed: its finished pods stay, so that their logs can be read
+    plan = _acted(world, status, events, reaction, targets)
+    return msgspec.structs.replace(plan, group=GroupTarget.PRESENT, plugin_objects=True)
 
 
 def _targets(world: World, action: str, task_name: str, pod_name: str) -> list[PodView]:
-    """The pods of this version that the action takes: of the task, of the partition, or the one. What happened to a
-    task and to no pod in particular is answered for the whole of it."""
+    """The pods of this version that the action deletes: the task, the partition or one pod. An event of a task that
+    names no pod concerns the whole task."""
     version = world.job.status.version
     mine = [pod for pod in world.pods if pod.task == task_name and pod.version == version and not pod.marked]
     if not pod_name:
@@ -235,8 +235,8 @@ def _targets(world: World, action: str, task_name: str, pod_name: str) -> list[P
     return mine
 
 
-def _begun(world: World) -> list[PodView]:
-    """The pods that targeted restarts have yet to take, read off the status: none is made anew before they are gone."""
+def _restarting_pods(world: World) -> list[PodView]:
+    """The pods that partial restarts have yet to delete, according to the status. None is replaced before."""
     job, state = world.job, world.job.status.state
     found: dict[str, PodView] = {}
     retried = job.status.retry_count < job.spec.max_retry
@@ -282,36 +282,36 @@ def _entered(status: JobStatus, phase: JobPhase, now_s: float, reason: str, mess
 
 
 def _next_life(status: JobStatus, phase: JobPhase, now_s: float, reason: str, message: str) -> JobStatus:
-    """The status in a new phase, with the pods of before belonging to the past."""
+    """The status in a new phase, in which all present pods belong to the previous life."""
     return msgspec.structs.replace(_entered(status, phase, now_s, reason, message), version=status.version + 1)
 
 
-def _closing(
+def _acted(
     world: World,
     status: JobStatus,
-    said: tuple[Said, ...],
+    events: tuple[ObjectEvent, ...],
     reaction: Reaction,
     targets: Sequence[PodView] = (),
 ) -> Plan:
-    """The plan of an action: the new status, and every pod that must go under it."""
+    """The plan of an action: the new status, and every pod that has to go because of it."""
     job = msgspec.structs.replace(world.job, status=status)
     doomed = doomed_pods(job, world.pods, targets)
     return Plan(
         status=counted(job, world.pods, doomed),
         delete=tuple(pod for pod in world.pods if pod.name in doomed and not pod.terminating),
         mark=frozenset(pod.name for pod in targets),
-        group=_group_wish(job, world.group),
-        belongings=_belongings(phase_of(job)),
-        sayings=said,
+        group=_group_target(job, world.group),
+        plugin_objects=_plugin_objects(phase_of(job)),
+        events=events,
         reaction=reaction,
     )
 
 
-def _tended(world: World, status: JobStatus) -> Plan:
-    """The plan without an action: make what is missing, remove what is too much, count, move on."""
+def _continued(world: World, status: JobStatus) -> Plan:
+    """The plan without an action: create missing pods, delete surplus ones, count, and change the phase if due."""
     job = msgspec.structs.replace(world.job, status=status)
     phase = phase_of(job)
-    targets = _begun(world)
+    targets = _restarting_pods(world)
     doomed = doomed_pods(job, world.pods, targets)
     delete = tuple(pod for pod in world.pods if pod.name in doomed and not pod.terminating)
     tally = counted(job, world.pods, doomed)
@@ -324,13 +324,13 @@ def _tended(world: World, status: JobStatus) -> Plan:
         delete=delete,
         mark=frozenset(pod.name for pod in targets),
         create=create,
-        group=_group_wish(job, world.group),
-        belongings=_belongings(phase),
+        group=_group_target(job, world.group),
+        plugin_objects=_plugin_objects(phase),
     )
 
 
 def _moved(job: Job, status: JobStatus, *, nothing_to_delete: bool, now_s: float) -> JobStatus:
-    """The status in the phase that the counts call for, which mostly is the one that it is in."""
+    """The status in the phase that follows from the counts; usually the phase does not change."""
     phase = phase_of(job)
     reason, message = "", ""
     target: JobPhase | None = None
@@ -343,7 +343,7 @@ def _moved(job: Job, status: JobStatus, *, nothing_to_delete: bool, now_s: float
         reason = status.state.reason
         if status.retry_count >= job.spec.max_retry:
             target = JobPhase.FAILED
-            message = f"restarted as often as maxRetry ({job.spec.max_retry}) allows; last: {status.state.message}"
+            message = f"reached maxRetry ({job.spec.max_retry}) restarts; the last one: {status.state.message}"
         elif nothing_to_delete and job.spec.total - status.terminating >= job.spec.minimum:
             target = JobPhase.PENDING
             message = status.state.message
@@ -361,7 +361,7 @@ def _moved(job: Job, status: JobStatus, *, nothing_to_delete: bool, now_s: float
 
 
 def _after_running(job: Job, status: JobStatus) -> tuple[JobPhase | None, str]:
-    """Where a running job goes: to its end when enough has succeeded or all has finished, back when pods are lost."""
+    """The next phase of a running job: final when enough pods succeeded or all finished, Pending when pods are lost."""
     spec = job.spec
     if not spec.total:
         return None, ""
@@ -373,28 +373,31 @@ def _after_running(job: Job, status: JobStatus) -> tuple[JobPhase | None, str]:
                 counts = status.task_status_count.get(task.name)
                 succeeded = counts.phase.get(SUCCEEDED, 0) if counts is not None else 0
                 if task.min_available is not None and counts is not None and succeeded < task.min_available:
-                    return JobPhase.FAILED, f"{succeeded} pods of task {task.name} succeeded, not {task.min_available}"
+                    return (
+                        JobPhase.FAILED,
+                        f"{succeeded} pods of task {task.name} succeeded, {task.min_available} are required",
+                    )
         needed = spec.minimum if spec.min_success is None else spec.min_success
         if status.succeeded >= needed:
             return JobPhase.COMPLETED, ""
-        return JobPhase.FAILED, f"{status.succeeded} pods succeeded, {needed} had to"
+        return JobPhase.FAILED, f"{status.succeeded} pods succeeded, {needed} are required"
     if status.pending > spec.total - spec.minimum:
         return JobPhase.PENDING, ""
     return None, ""
 
 
-def _group_wish(job: Job, group: PodGroup | None) -> GroupWish:
+def _group_target(job: Job, group: PodGroup | None) -> GroupTarget:
     phase = phase_of(job)
     if phase not in ACTIVE:
-        return GroupWish.ABSENT
+        return GroupTarget.ABSENT
     if group is not None and group_is_stale(job, group):
-        return GroupWish.ABSENT
+        return GroupTarget.ABSENT
     if phase == JobPhase.RESTARTING and job.status.state.reason not in TARGETED:
-        return GroupWish.AS_IT_IS
-    return GroupWish.PRESENT
+        return GroupTarget.AS_IT_IS
+    return GroupTarget.PRESENT
 
 
-def _belongings(phase: JobPhase) -> bool | None:
+def _plugin_objects(phase: JobPhase) -> bool | None:
     if phase == JobPhase.RESTARTING:
         return None
     return phase in ACTIVE

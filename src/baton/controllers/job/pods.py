@@ -1,4 +1,4 @@
-"""A job's pods as they are sent to the API server, and as they are read back."""
+"""The pods of a job: how they are sent to the API server, and how they are read back."""
 
 import hashlib
 from typing import Any
@@ -65,18 +65,18 @@ class _Metadata(msgspec.Struct):
 
 
 class _Template(msgspec.Struct):
-    """What is read of a pod template, or added to."""
+    """The fields of a pod template that are read or extended."""
 
     metadata: _Metadata | None = None
     spec: _Spec | None = None
 
 
 class TemplateError(BatonError):
-    """A task's template is no pod template."""
+    """The template of a task is not a pod template."""
 
 
 def check_template(task: TaskSpec) -> None:
-    """Whether the template has the form of one. The API server says so of pods, but they are made out of it first."""
+    """Check the form of the template. The API server checks the pods, but they are derived from the template first."""
     try:
         msgspec.convert(task.template, _Template)
     except msgspec.ValidationError as error:
@@ -88,7 +88,7 @@ def group_name(job: Job) -> str:
 
 
 def owner(job: Job) -> Body:
-    """The reference by which everything of a job is collected when the job is deleted."""
+    """The owner reference by which all objects of a job are garbage collected with it."""
     return {
         "apiVersion": BATCH,
         "kind": JOB_KIND,
@@ -104,7 +104,7 @@ def owned_metadata(job: Job, name: str) -> Body:
 
 
 def claim_name(job: Job, place: int) -> str:
-    """The claim of a volume that has none by name; derived, so that a second attempt finds the first one's."""
+    """The name of the claim for a volume that names none. It is derived, so a second attempt finds the first claim."""
     given = job.spec.volumes[place].volume_claim_name
     if given:
         return given
@@ -113,8 +113,8 @@ def claim_name(job: Job, place: int) -> str:
 
 
 def pod_body(job: Job, task: TaskSpec, index: int) -> Body:
-    """The pod before plugins: the task's template, and all by which scheduler, services and users find it."""
-    template: Body = msgspec.to_builtins(task.template)  # a copy that nobody else sees change
+    """The pod before plugins: the template of the task, and the names that scheduler, services and users search for."""
+    template: Body = msgspec.to_builtins(task.template)  # a private copy
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
     annotations = dict(metadata.get("annotations") or {})
     labels = dict(metadata.get("labels") or {})
@@ -145,7 +145,7 @@ def pod_body(job: Job, task: TaskSpec, index: int) -> Body:
     labels |= {key: mine.labels[key] for key in _LABELS_HANDED_DOWN if key in mine.labels}
     if task.partition_policy is not None:
         labels[PARTITION_ID] = str(index // max(1, task.partition_policy.partition_size))
-    # A label longer than allowed would make the pod impossible; the annotation says the same.
+    # The API server would refuse a longer label; the annotation has the same value.
     labels = {key: value for key, value in labels.items() if len(value) <= _LONGEST_LABEL}
     spec["schedulerName"] = spec.get("schedulerName") or job.spec.scheduler_name or DEFAULT_SCHEDULER
     if job.spec.priority_class_name:
@@ -162,7 +162,7 @@ def pod_body(job: Job, task: TaskSpec, index: int) -> Body:
 
 
 def _mount_claims(job: Job, spec: Body) -> None:
-    """The job's volumes in every container; a claim that is named twice is mounted once."""
+    """Mount the job's volumes in every container. A claim that is named twice becomes one volume."""
     seen: set[str] = set()
     for place, volume in enumerate(job.spec.volumes):
         claim = claim_name(job, place)
@@ -175,7 +175,7 @@ def _mount_claims(job: Job, spec: Body) -> None:
 
 
 def view(pod: Pod) -> PodView:
-    """A pod in the phase machine's words."""
+    """A pod as the phase machine sees it."""
     metadata, status = pod.metadata, pod.status
     notes = metadata.annotations
     first = status.container_statuses[0] if status.container_statuses else None

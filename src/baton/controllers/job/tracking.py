@@ -1,4 +1,4 @@
-"""What the job controller remembers beside the API server, and whose job an object belongs to."""
+"""What the job controller remembers outside the API server, and which job an object belongs to."""
 
 import itertools
 import time
@@ -19,13 +19,13 @@ from baton.model.names import JobPhase
 from baton.model.volcano import BATCH, JOB_KIND, Command, Job, PodGroup
 
 REFUSED = "FailedCreate"
-"""The reason in events and in the status of a job whose pods the API server does not take."""
+"""The reason in events and in the status of a job whose pods the API server refuses."""
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 60.0
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Pods were not taken; they are not tried again before the pause is over, whatever wakes the job."""
+    """Pods were refused. They are not tried again before the pause is over, even if the job is synced earlier."""
 
     words: str
     times: int
@@ -37,20 +37,21 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct):
-    """What is remembered about a job beside the API server; all of it can be lost."""
+    """What is remembered about a job outside the API server. All of it may be lost."""
 
     uid: str
     shape: tuple[object, ...] = ()
-    """What of the spec may change."""
+    """The changeable fields of the spec."""
     updated: bool = False
-    """It did, and no policy has been asked about it, or one waits for its timeout."""
+    """They changed, and no policy has answered it yet, or its timeout runs."""
     gone: dict[str, PodView] = {}
     seen_s: dict[tuple[str, str, str], float] = {}
     due_s: float | None = None
-    """When the counts are to be written."""
-    said: str = ""
+    """When the counts are due to be written."""
+    reported: str = ""
+    """The last event about a PodGroup that waits, so that it is not repeated."""
     done: set[str] = set()
-    """Commands that were carried out, by uid."""
+    """Uids of commands that were carried out."""
     refusal: Refusal | None = None
 
     def refused(self, error: BatonError) -> None:
@@ -59,26 +60,27 @@ class Memory(msgspec.Struct):
         self.refusal = Refusal(_refusal_words(error), times, time.monotonic() + pause_s)
 
     def hurry(self) -> None:
-        """What was refused may be taken now: try it at once."""
+        """Try refused pods again at once, because the API server may accept them now."""
         if self.refusal is not None:
             self.refusal = msgspec.structs.replace(self.refusal, until_s=0.0)
 
     def forget_causes(self) -> None:
-        """Policies have answered to all that happened, or have nothing to say to it."""
+        """Policies have answered all events, or none applies."""
         self.updated = False
         self.gone.clear()
         self.seen_s.clear()
 
 
 def _refusal_words(error: BatonError) -> str:
-    said = error.message if isinstance(error, ApiError) else str(error)
+    reason = error.message if isinstance(error, ApiError) else str(error)
     if isinstance(error, InvalidError | TemplateError):
-        return f"pods can never be made from this template: {said}; delete the job, mend that and submit the job anew"
-    return f"pods are refused and tried again: {said}"
+        words = "no pods can be created from this template"
+        return f"{words}: {reason}; delete the job, fix the template and submit the job again"
+    return f"pods are refused and will be tried again: {reason}"
 
 
 def job_keys_of(item: Pod | PodGroup) -> Iterable[str]:
-    """The key of the job that a pod or its group belongs to, if it belongs to one."""
+    """The key of the job that a pod or a group belongs to, if any."""
     owner = item.metadata.controller(JOB_KIND, BATCH)
     return (f"{item.metadata.namespace}/{owner.name}",) if owner else ()
 
@@ -88,21 +90,21 @@ def is_of(metadata: Metadata, job: Job) -> bool:
 
 
 def is_of_earlier(metadata: Metadata, job: Job) -> bool:
-    """Whether it is left from an earlier job of that name, and about to be collected."""
+    """Whether it is left from an earlier job of that name and about to be garbage collected."""
     owner = metadata.controller(JOB_KIND, BATCH)
     return owner is not None and owner.name == job.metadata.name and owner.uid != job.metadata.uid
 
 
 class NameTakenError(BatonError):
-    """Something of another has the name that the job needs."""
+    """A foreign object has the name that the job needs."""
 
     def __init__(self, plural: str, metadata: Metadata, job: Job) -> None:
         owner = metadata.controller()
         if is_of_earlier(metadata, job):
-            words = "still belongs to an earlier job of this name; the job waits until that is gone"
+            words = "still belongs to an earlier job of this name; the job waits until it is gone"
         else:
             whose = f"belongs to the {owner.kind} {owner.name}" if owner is not None else "is not this job's"
-            words = f"is there already and {whose}: delete it, or give the job or its task another name"
+            words = f"already exists and {whose}: delete it, or give the job or its task another name"
         super().__init__(f'{plural} "{metadata.name}" {words}')
 
 
@@ -114,7 +116,7 @@ def target_keys(command: Command) -> Iterable[str]:
 
 
 def lost_while_away(job: Job, pods: list[PodView]) -> list[PodView]:
-    """Pods that the status counts and that are not there: they went away while no controller looked."""
+    """Pods that the status counts and that do not exist: they disappeared while no controller ran."""
     phase, partly = phase_of(job), job.status.state.reason in TARGETED
     if phase not in (JobPhase.PENDING, JobPhase.RUNNING) and not (phase == JobPhase.RESTARTING and partly):
         return []

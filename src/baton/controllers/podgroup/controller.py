@@ -1,8 +1,8 @@
 """PodGroups for plain workloads: pods that name our scheduler and no group.
 
-Keys are those of the groups, so that the pods of one owner are looked at together: one request for the owner and one
-for the group, however many pods there are, and no two workers on one group. The group is there before any pod is told
-its name, because a scheduler that sees the name looks for the group.
+Keys are those of the groups, so the pods of one owner are synced together: one request for the owner and one for the
+group, regardless of the number of pods, and never two workers on one group. The group is created before its name is
+written into any pod, because a scheduler that sees the name looks for the group.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from baton.model.workloads import WORKLOADS, Workload
 _LOG = structlog.get_logger("baton.controllers")
 
 _AT_ONCE = 32
-"""Pods of one group that are told its name at the same time."""
+"""Pods of one group that get its name at the same time."""
 
 
 class PodGroupController:
@@ -69,7 +69,7 @@ class PodGroupController:
         pod = rules.example(pods)
         group = self._groups.get(key)
         if pod is None:
-            if group is not None and rules.is_forsaken(pods, self._replicas(key)):
+            if group is not None and rules.is_abandoned(pods, self._replicas(key)):
                 await self._delete(group)
             return None
         want = rules.wanted(pod, await self._inherited(pod))
@@ -77,19 +77,19 @@ class PodGroupController:
             await self._keep(pod, group, want)
         except ApiError as error:
             if not (isinstance(error, ForbiddenError) and error.namespace_ends):
-                self._tell(pod, "PodGroupError", f"the pod waits without a PodGroup: {error}")
+                self._tell(pod, "PodGroupError", f"the pod has no PodGroup and waits: {error}")
             raise
         await self._name(rules.unnamed(pods))
         return None
 
     async def _keep(self, pod: Pod, group: PodGroup | None, want: rules.Wanted) -> None:
-        """Make the group, or bring it up to date."""
+        """Create or update the group."""
         if group is None:
             try:
                 await self._client.create(POD_GROUPS, rules.body(pod, want), pod.metadata.namespace)
             except ConflictError:
-                return  # made already, and the store has not heard of it; the next change brings us here again
-            _LOG.info("PodGroup made", group=rules.group_name(pod), min_member=want.spec.min_member)
+                return  # already created, and the watch has not shown it yet; its event leads here again
+            _LOG.info("PodGroup created", group=rules.group_name(pod), min_member=want.spec.min_member)
         elif change := rules.changes(group, want):
             await self._client.patch(POD_GROUPS, group.metadata.name, change, group.metadata.namespace)
         else:
@@ -98,14 +98,14 @@ class PodGroupController:
             self._tell(pod, "InvalidAnnotation", sentence)
 
     def _replicas(self, key: Key) -> int | None:
-        """How many pods the group's owner wants; None when it does not say, or is gone and takes the group along."""
+        """How many pods the owner of the group wants. None when it is gone or does not tell."""
         uid = key.partition(f"/{BARE_GROUP_PREFIX}")[2]
         found = [owner for store in self._owners.values() for owner in store.by_index("uid", uid)]
         return found[0].spec.replicas if found else None
 
     async def _inherited(self, pod: Pod) -> dict[str, str]:
-        """The owner's annotations. An owner that the store has not heard of yet is asked for: a gang whose minimum
-        is learnt too late has started in part."""
+        """The annotations of the owner. If the store does not have the owner yet, ask the API server: a gang whose
+        minimum is known too late has started in part."""
         reference = pod.metadata.controller()
         if reference is None:
             return {}
@@ -136,7 +136,7 @@ class PodGroupController:
         _LOG.info("PodGroup deleted, its owner has no pods", group=f"{metadata.namespace}/{metadata.name}")
 
     async def _name(self, pods: list[Pod]) -> None:
-        """Tell pods their group; one that cannot be told does not keep the others from it."""
+        """Write the name of the group into pods. A pod that cannot be changed does not hold back the others."""
         failures: list[BatonError] = []
         gate = asyncio.Semaphore(_AT_ONCE)
 
@@ -147,7 +147,7 @@ class PodGroupController:
                 try:
                     await self._client.patch(PODS, metadata.name, change, metadata.namespace)
                 except (NotFoundError, ConflictError):
-                    return  # gone, or another pod of that name by now
+                    return  # gone, or replaced by another pod of that name
                 except BatonError as error:
                     failures.append(error)
 

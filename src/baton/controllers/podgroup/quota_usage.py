@@ -1,8 +1,8 @@
-"""What pods count for, under the names of resources and under those of quotas.
+"""The usage of pods under the names of resources and of quotas.
 
-A gang's `minResources` is held against nodes, queues and the ResourceQuotas of its namespace, so it has the name that
-each of them uses: `cpu` and `requests.cpu`, `limits.cpu`, `pods` and `count/pods`. These are the names under which
-Kubernetes itself counts a pod in a quota.
+The `minResources` of a gang is compared with nodes, queues and the ResourceQuotas of its namespace, so it contains the
+names that each of them uses: `cpu` and `requests.cpu`, `limits.cpu`, `pods` and `count/pods`. Kubernetes counts a pod
+in a quota under the same names.
 """
 
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from baton.model.quantities import QuantityError, amount, text_of
 from baton.model.volcano import Quantities
 
 _LIMITED = ("cpu", "memory", "ephemeral-storage")
-"""Quotas know limits of nothing else."""
+"""Quotas have limits of these resources only."""
 _REQUESTS, _LIMITS = "requests.", "limits."
 
 
 def quota_usage(pods: int, requests: Mapping[str, int], limits: Mapping[str, int]) -> Quantities:
-    """What so many pods count for that ask for this together."""
+    """The usage of a number of pods with these total requests and limits."""
     found: Quantities = {}
     for name, asked in requests.items():
         if asked:
@@ -28,7 +28,7 @@ def quota_usage(pods: int, requests: Mapping[str, int], limits: Mapping[str, int
 
 
 def same_usage(one: Quantities | None, other: Quantities | None) -> bool:
-    """Whether both say the same, however it is written; what cannot be read is like nothing else."""
+    """Whether both are equal, regardless of notation. An invalid quantity equals nothing."""
     try:
         return _amounts(one) == _amounts(other)
     except QuantityError:

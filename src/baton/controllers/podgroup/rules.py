@@ -1,7 +1,7 @@
-"""The PodGroup that a plain workload gets: pure rules from pods and their owner to a group.
+"""The PodGroup of a plain workload: pure rules from pods and their owner to a group.
 
-All pods of one owner share one group, named by the owner's uid; a pod without an owner has one of its own. So a
-Deployment has a group for each revision, and the old one goes when its ReplicaSet has no pods any more.
+All pods of one owner share one group, named after the owner's uid. A pod without an owner has a group to itself. So a
+Deployment has a group for each revision, and the old group goes once its ReplicaSet has no more pods.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,14 +42,14 @@ _INT32_MOST = 2**31 - 1
 
 
 class Wanted(NamedTuple):
-    """A group as it should be. What nobody asked for is left to others: to admission, the scheduler, the user."""
+    """The wanted group. Fields that the workload does not ask for are left to admission, the scheduler and the user."""
 
     spec: PodGroupSpec
     names_queue: bool
     annotations: dict[str, str]
     labels: dict[str, str]
     complaints: tuple[str, ...] = ()
-    """Sentences about annotations that cannot be understood."""
+    """Sentences about invalid annotations."""
 
 
 def group_name(pod: Pod) -> str:
@@ -58,7 +58,7 @@ def group_name(pod: Pod) -> str:
 
 
 def bare_group(pod: Pod, scheduler_names: Sequence[str]) -> list[Key]:
-    """The group that we keep for the pod; none for pods of other schedulers and for those that name a group."""
+    """The group that this controller keeps for the pod. None for pods of other schedulers or with a group."""
     if pod.spec.scheduler_name not in scheduler_names:
         return []
     name = group_name(pod)
@@ -72,23 +72,23 @@ def is_alive(pod: Pod) -> bool:
 
 
 def example(pods: Iterable[Pod]) -> Pod | None:
-    """The pod after which the group is made: the youngest, because a template that was changed shows there first."""
+    """The pod that the group is derived from: the youngest, because it shows a changed template first."""
     alive = [pod for pod in pods if is_alive(pod)]
     return max(alive, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.name), default=None)
 
 
 def unnamed(pods: Iterable[Pod]) -> list[Pod]:
-    """The pods that have yet to be told their group's name."""
+    """The pods that do not have the name of their group yet."""
     return [pod for pod in pods if is_alive(pod) and not pod.metadata.annotations.get(GROUP_NAME)]
 
 
-def is_forsaken(pods: Sequence[Pod], owner_replicas: int | None) -> bool:
-    """Whether the group may go: its owner wants no pods, and none is left, not even one that is still terminating."""
+def is_abandoned(pods: Sequence[Pod], owner_replicas: int | None) -> bool:
+    """Whether the group may go: its owner wants no pods and none is left, not even a terminating one."""
     return not pods and owner_replicas == 0
 
 
 def wanted(pod: Pod, inherited: Mapping[str, str]) -> Wanted:
-    """The group for this pod; `inherited` are its owner's annotations. What the pod says goes before its owner."""
+    """The group for this pod. `inherited` are the annotations of its owner; those of the pod take precedence."""
     own = pod.metadata.annotations
     complaints: list[str] = []
     members = _min_member(own, inherited, complaints)
@@ -110,7 +110,7 @@ def wanted(pod: Pod, inherited: Mapping[str, str]) -> Wanted:
 
 
 def body(pod: Pod, want: Wanted) -> dict[str, Any]:
-    """The group as it is created."""
+    """The group to create."""
     owner = pod.metadata.controller() or OwnerReference(
         "v1", "Pod", pod.metadata.name, pod.metadata.uid, controller=True
     )
@@ -130,7 +130,7 @@ def body(pod: Pod, want: Wanted) -> dict[str, Any]:
 
 
 def changes(have: PodGroup, want: Wanted) -> dict[str, Any]:
-    """A merge patch from what is there to what is wanted; empty when there is nothing to do."""
+    """A merge patch from the present group to the wanted one; empty when nothing has to change."""
     spec: dict[str, Any] = {}
     if have.spec.min_member != want.spec.min_member:
         spec["minMember"] = want.spec.min_member
@@ -171,7 +171,7 @@ def _min_resources(pod: Pod, members: int, complaints: list[str]) -> Quantities:
             for name, quantity in container.resources.limits.items():
                 limits[name] = limits.get(name, 0) + amount(name, quantity) * members
     except QuantityError as error:
-        complaints.append(f"the requests of pod {pod.metadata.name} cannot be added up: {error}")
+        complaints.append(f"the requests of pod {pod.metadata.name} cannot be summed up: {error}")
         return {}
     return quota_usage(members, {name: asked * members for name, asked in requests.items()}, limits)
 
@@ -186,5 +186,5 @@ def _topology(own: Mapping[str, str], complaints: list[str]) -> NetworkTopology 
         word = "hard"
     highest = whole_number(tier.strip(), _INT32_MOST) if tier is not None else None
     if tier is not None and highest is None:
-        complaints.append(f"the annotation {TOPOLOGY_TIER} is {tier!r}, expected a whole number; it is left out")
+        complaints.append(f"the annotation {TOPOLOGY_TIER} is {tier!r}, expected a whole number; it is ignored")
     return NetworkTopology(mode=word, highest_tier_allowed=highest)

@@ -1,1 +1,1 @@
-"""Queues: their state, the tree they form, and the counts of what waits in them."""
+"""Queues: their state, the tree they form, and the counts of their PodGroups."""

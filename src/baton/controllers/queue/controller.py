@@ -1,8 +1,8 @@
-"""Queues: their state, the tree they form, the counts of what is in them, and the Commands that open and close them.
+"""Queues: their state, the tree they form, the counts of their PodGroups, and the Commands that open and close them.
 
-The queues `root` and `default` are made when they are missing. A Command is deleted after it was carried out, so one
-that a dying program left behind is carried out again by the next; that does no harm, because commands are taken in the
-order in which they were given and each says what the queue should be.
+The queues `root` and `default` are created when they are missing. A Command is deleted after it was carried out, so the
+next program repeats a Command that a dying one left behind. That does no harm: commands are carried out in the order in
+which they were given, and each sets the state of the queue.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ from baton.model.volcano import COMMANDS, POD_GROUPS, QUEUE_KIND, QUEUES, SCHEDU
 _LOG = structlog.get_logger("baton.controllers")
 
 _COUNTS_EVERY_S = 1.0
-"""Counts in the status are written at most this often for one queue: each write goes to everybody who watches queues,
-and a burst of a thousand groups would make thousands of them. States are written at once."""
+"""Counts in the status of a queue are written at most this often: every write goes to all clients that watch queues,
+and a burst of a thousand groups would cause thousands of writes. States are written at once."""
 _ROOT_LOOK_S = 0.2
 
 _MADE_AT_START: Mapping[str, Mapping[str, Any]] = {
@@ -50,7 +50,7 @@ class QueueController:
         self._queues: Store[Queue]
         self._commands: Store[Command]
         self._done: set[str] = set()
-        """Uids of commands that were carried out and whose deletion the store has not seen yet."""
+        """Uids of commands that were carried out and whose deletion the watch has not shown yet."""
         self._counted_at: dict[str, float] = {}
 
     def watch(self, scope: Scope, wake: Wake) -> None:
@@ -87,7 +87,7 @@ class QueueController:
         queue = self._queues.get(key)
         commands = self._orders(key)
         if queue is None and commands:
-            # The command may have come faster than its queue.
+            # The watch may have shown the command before its queue.
             queue = await self._find(key)
         if queue is None:
             self._counted_at.pop(key, None)
@@ -101,8 +101,8 @@ class QueueController:
         verdict = judge(queue, parent, self._tally.groups(key), current)
         if parent_name and not queue.spec.parent:
             await self._client.patch(QUEUES, key, {"spec": {"parent": parent_name}})
-        # In this order, because the program may die in between: a queue that is closed and does not say by whom stays
-        # closed for good, one that is open and says so is put right at the next look.
+        # In this order, because the program may die in between: a closed queue without the mark would stay closed for
+        # good, while an open one with the mark is corrected by the next sync.
         if verdict.closed_by_parent:
             await self._mark(queue, verdict)
             again_s = await self._write_status(queue, verdict.state)
@@ -110,12 +110,12 @@ class QueueController:
             again_s = await self._write_status(queue, verdict.state)
             await self._mark(queue, verdict)
         about = ObjectReference(kind=QUEUE_KIND, name=key, uid=queue.metadata.uid, api_version=SCHEDULING)
-        record(self._recorder, about, verdict.said)
+        record(self._recorder, about, verdict.events)
         await self._finish(commands)
         return again_s
 
     def _orders(self, name: str) -> list[Command]:
-        """The commands for a queue that are still to be carried out, in the order in which they were given."""
+        """The commands for a queue that are not carried out yet, in the order in which they were given."""
         waiting = [one for one in self._commands.by_index("queue", name) if one.metadata.uid not in self._done]
         return sorted(waiting, key=_given)
 
@@ -126,7 +126,7 @@ class QueueController:
             return None
 
     async def _make(self, name: str) -> float | None:
-        """Make the queues that every cluster has; the scheduler does so too, whoever comes first."""
+        """Create the queues that every cluster has. The scheduler does the same; the first one wins."""
         spec = _MADE_AT_START.get(name)
         if spec is None:
             return None
@@ -136,17 +136,17 @@ class QueueController:
             await self._client.create(QUEUES, {**_TYPE, "metadata": {"name": name}, "spec": spec})
         except ConflictError:
             return None
-        _LOG.info("queue made", queue=name)
+        _LOG.info("queue created", queue=name)
         return None
 
     async def _mark(self, queue: Queue, verdict: Verdict) -> None:
-        """Remember whether the queue was closed with its parent."""
+        """Record on the queue whether it was closed with its parent."""
         if verdict.closed_by_parent != (queue.metadata.annotations.get(CLOSED_BY_PARENT) == "true"):
             mark = {CLOSED_BY_PARENT: str(verdict.closed_by_parent).lower()}
             await self._client.patch(QUEUES, queue.metadata.name, {"metadata": {"annotations": mark}})
 
     async def _write_status(self, queue: Queue, state: str) -> float | None:
-        """Write what changed; returns when counts that had to wait may be written."""
+        """Write the changed fields. Returns the delay of counts that have to wait."""
         name = queue.metadata.name
         counts = self._tally.counts(name)
         change: dict[str, Any] = {
@@ -170,8 +170,8 @@ class QueueController:
     async def _finish(self, commands: list[Command]) -> None:
         for command in commands:
             metadata = command.metadata
-            # Somebody else may have deleted it, or made another one of that name. One that cannot be deleted is not
-            # done: left behind, it would be carried out by the next process, when others were given since.
+            # Another client may have deleted it, or created another one of that name. A command that cannot be deleted
+            # is not done: the next process would carry it out after newer ones.
             with contextlib.suppress(NotFoundError, ConflictError):
                 await self._client.delete(
                     COMMANDS, metadata.name, metadata.namespace, options={"preconditions": {"uid": metadata.uid}}
@@ -198,10 +198,10 @@ def _target_index(command: Command) -> list[str]:
 
 
 def _meant_for(command: Command, queue: Queue) -> bool:
-    """A command for a queue that was deleted and made again is not for the new one."""
+    """Whether the command is for this queue, and not for an earlier one of the same name."""
     return command.target is not None and command.target.uid in ("", queue.metadata.uid)
 
 
 def _given(command: Command) -> tuple[str, int]:
-    """When it was given: seconds first, then the API server's own order."""
+    """When it was given: by seconds first, then by the order of the API server."""
     return command.metadata.creation_timestamp, version_of(command)

@@ -1,8 +1,9 @@
-"""The credit of queues, as it is spent: a PodGroup that it covers is made as admitted, and its pods with it.
+"""The spending of a queue's credit: a PodGroup that the credit covers is created already admitted, and so are its pods.
 
-The scheduler says in the Queue's status how much may be let in without asking it, and which PodGroups it knew then.
-Everything newer counts against that, whoever made it, until a newer credit counts it itself. So a program that was
-restarted knows from the first lists what is left, and a scheduler that is away is asked again once all is spent.
+The scheduler writes into the status of the Queue how much may be admitted without it, and which PodGroups it knew then.
+All newer PodGroups count against that, regardless of who created them, until a newer credit includes them. So a
+restarted program knows from its first lists how much is left, and once the credit of an absent scheduler is spent,
+PodGroups wait for the scheduler again.
 """
 
 from collections import Counter
@@ -25,7 +26,7 @@ class _Spent(NamedTuple):
 
 
 class _Account:
-    """One queue."""
+    """The account of one queue."""
 
     def __init__(self) -> None:
         self.as_of = 0
@@ -48,7 +49,7 @@ class _Account:
 
 
 class QueueCredits:
-    """What is left of the credit of each queue."""
+    """The remaining credit of each queue."""
 
     def __init__(self, queues: Store[Queue], groups: Store[PodGroup]) -> None:
         self._queues = queues
@@ -57,7 +58,7 @@ class QueueCredits:
         groups.subscribe(self._group_changed)
 
     def spend(self, key: Key, spec: PodGroupSpec) -> bool:
-        """Whether the PodGroup that is about to be made is let in; then it is counted until `made` or `not_made`."""
+        """Whether the credit admits a PodGroup that is to be created. It then counts until `made` or `not_made`."""
         name = spec.queue or DEFAULT_QUEUE
         queue, account = self._queues.get(Key(name)), self._accounts.get(name)
         wanted = min_resources(spec)
@@ -69,11 +70,11 @@ class QueueCredits:
         return True
 
     def made(self, group: PodGroup) -> None:
-        """The API server made it: from now on a newer credit may count it."""
+        """The API server created it: from now on a newer credit may include it."""
         self._count(group)
 
     def not_made(self, key: Key, queue: str) -> None:
-        """There was no answer that made it. If the watch has shown it all the same, it stays counted."""
+        """No answer confirmed the creation. If the watch has shown the PodGroup nevertheless, it stays counted."""
         account = self._accounts.get(queue or DEFAULT_QUEUE)
         spent = account.spent.get(key) if account is not None else None
         if account is not None and spent is not None and spent.version == _NOT_MADE_YET:
@@ -84,12 +85,12 @@ class QueueCredits:
             self._accounts.pop(delta.key, None)
             return
         account = self._accounts.setdefault(delta.key, _Account())
-        said = delta.new.status.credit
+        given = delta.new.status.credit
         try:
-            credit = dict(amounts(said.amounts))
+            credit = dict(amounts(given.amounts))
         except QuantityError:
             credit = {}
-        as_of = whole_number(said.as_of)
+        as_of = whole_number(given.as_of)
         account.credit = credit if as_of is not None else {}
         account.as_of = as_of if as_of is not None and credit else 0
         for key in [key for key, spent in account.spent.items() if spent.version <= account.as_of]:

@@ -1,7 +1,7 @@
-"""How many PodGroups of each phase are in each queue, kept up to date change by change.
+"""How many PodGroups of each phase are in each queue, updated with every change.
 
-Thousands of groups may be in one queue and each changes its phase a few times: counting them anew at each change would
-cost the square of that.
+A queue may have thousands of groups, and each changes its phase a few times. Counting all of them at every change would
+take quadratic time.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ FAMILIES = tuple(_FAMILY_OF.values())
 
 
 def phase_of(group: PodGroup) -> PodGroupPhase:
-    """A group that nobody has looked at yet is Pending; an unknown word is Unknown."""
+    """The phase of a group. A new one is Pending; an unrecognised phase counts as Unknown."""
     try:
         return PodGroupPhase(group.status.phase or PodGroupPhase.PENDING)
     except ValueError:
@@ -34,13 +34,13 @@ def phase_of(group: PodGroup) -> PodGroupPhase:
 
 
 class GroupTally:
-    """The counts, and Volcano's metrics of them. A queue without groups has none: series end with their queue."""
+    """The counts, and Volcano's metrics of them. A queue without groups has no counts, so its series end."""
 
     def __init__(self) -> None:
         self._counts: dict[str, Counter[PodGroupPhase]] = {}
 
     def follow(self, delta: Delta[PodGroup]) -> None:
-        """Subscribe this to the store of PodGroups."""
+        """Count a change. Subscribe this to the store of PodGroups."""
         if delta.new is not None:
             self._counts.setdefault(group_queue(delta.new), Counter())[phase_of(delta.new)] += 1
         if delta.old is not None:
@@ -54,7 +54,7 @@ class GroupTally:
         return self._counts.get(queue, Counter())
 
     def groups(self, queue: str) -> int:
-        """All of them, finished ones included: a queue is closed for good when its last PodGroup is gone."""
+        """All groups, including finished ones: a queue is Closed only when its last PodGroup is gone."""
         return sum(self.counts(queue).values())
 
     def rows(self) -> Iterator[Row]:

@@ -11,7 +11,7 @@ from baton.kube.errors import ForbiddenError, UnreachableError
 from baton.kube.store import Key
 from baton.model.core import Pod
 from baton.model.resource import Resource
-from tests.controllers.job_streams import CountingServer, Events
+from tests.controllers.job.streams import CountingServer, Events
 
 POD = {
     "metadata": {"name": "web", "namespace": "n", "uid": "u", "annotations": {"scheduling.volcano.sh/queue-name": "x"}},
@@ -42,4 +42,4 @@ async def test_a_group_that_is_refused_is_told_at_the_pod(
     monkeypatch.setattr(server, "create", refused)
     with pytest.raises(type(error)):
         await controller.sync(Key("n/podgroup-u"))
-    assert [reason for reason, message in events.said if "no queue x" in message] == told
+    assert [reason for reason, message in events.recorded if "no queue x" in message] == told

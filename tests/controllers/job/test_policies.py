@@ -9,7 +9,7 @@ import pytest
 from baton.controllers.job.lifecycle import PodView, happenings
 from baton.controllers.job.tracking import lost_while_away
 from baton.model.names import JobPhase
-from tests.controllers.job_worlds import NOW_S, a_group, a_job, a_pod, on, phase_after, pods_in, step
+from tests.controllers.job.worlds import NOW_S, a_group, a_job, a_pod, on, phase_after, pods_in, step
 
 P = JobPhase
 RUNNING = pods_in("Running", "Running", "Running")
@@ -39,9 +39,9 @@ def test_every_event_leads_to_every_action(event: str, action: str, phase: str) 
     plan = step(job, **WORLDS[event])
     assert phase_after(plan) == ACTIONS[action]
     assert plan.status.version == 1
-    assert plan.sayings[0].reason == "ExecuteAction"
-    assert action in plan.sayings[0].message
-    assert event in plan.sayings[0].message
+    assert plan.events[0].reason == "ExecuteAction"
+    assert action in plan.events[0].message
+    assert event in plan.events[0].message
 
 
 @pytest.mark.parametrize("event", WORLDS)

@@ -14,7 +14,7 @@ from baton.controllers.job import controller
 from baton.kube.errors import ForbiddenError
 from baton.kube.store import Key, key_of
 from baton.model.resource import Resource
-from tests.controllers.job_streams import Stream
+from tests.controllers.job.streams import Stream
 from tests.observe.pages import scrape
 
 

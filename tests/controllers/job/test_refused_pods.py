@@ -11,7 +11,7 @@ from baton.controllers.job import controller, tracking
 from baton.kube.errors import ApiError, ForbiddenError, InvalidError
 from baton.kube.store import Key
 from baton.model.resource import Resource
-from tests.controllers.job_streams import Stream
+from tests.controllers.job.streams import Stream
 
 JOB = Key("n/j0")
 QUOTA = ForbiddenError(403, "Forbidden", 'pods "j0-main-0" is forbidden: exceeded quota: small')
@@ -104,9 +104,9 @@ async def test_where_pods_were_refused_one_of_each_task_is_tried_first(clock: Cl
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (QUOTA, "pods are refused and tried again: .*exceeded quota: small"),
-        (DENIED, "pods are refused and tried again: .*denied the request: no"),
-        (INVALID, "pods can never be made from this template: .*image: Required value.*submit the job anew"),
+        (QUOTA, "pods are refused and will be tried again: .*exceeded quota: small"),
+        (DENIED, "pods are refused and will be tried again: .*denied the request: no"),
+        (INVALID, "no pods can be created from this template: .*image: Required value.*submit the job again"),
     ],
 )
 async def test_the_user_reads_why_in_one_event_and_in_the_status(clock: Clock, error: ApiError, words: str) -> None:
@@ -115,7 +115,7 @@ async def test_the_user_reads_why_in_one_event_and_in_the_status(clock: Clock, e
     stream.woken[JOB] = None
     await stream.settle()
     await later(stream)
-    told = [message for reason, message in stream.said if reason == "FailedCreate"]
+    told = [message for reason, message in stream.recorded if reason == "FailedCreate"]
     assert len(set(told)) == 1
     assert state(stream).phase == "Pending"
     assert state(stream).reason == "FailedCreate"
@@ -199,7 +199,7 @@ async def test_a_template_that_is_none_is_told_and_not_a_failure(
     await stream.settle()
     assert (state(stream).phase, state(stream).reason) == ("Pending", "FailedCreate")
     assert re.search(
-        f"pods can never be made from this template: the template of task main: .*{words}", state(stream).message
+        f"no pods can be created from this template: the template of task main: .*{words}", state(stream).message
     )
-    assert {reason for reason, _ in stream.said} == {"FailedCreate"}
+    assert {reason for reason, _ in stream.recorded} == {"FailedCreate"}
     assert stream.server.requests["create pods"] == 0

@@ -11,7 +11,7 @@ from baton.kube.errors import UnreachableError
 from baton.kube.store import Key
 from baton.model.resource import Resource
 from baton.model.volcano import Command, Queue
-from tests.controllers.job_streams import CountingServer, Events
+from tests.controllers.job.streams import CountingServer, Events
 
 TEAM = Key("team")
 

@@ -7,12 +7,12 @@ import pytest
 
 from baton.controllers.controller import Surroundings
 from baton.controllers.flow.controller import JobFlowController
-from baton.job_plugins.plugin import Thing
+from baton.job_plugins.plugin import AnyObject
 from baton.kube.errors import ConflictError, InvalidError
 from baton.kube.store import Key
 from baton.model.resource import Resource
 from baton.model.volcano import FLOW, Job, JobFlow, JobTemplate
-from tests.controllers.job_streams import CountingServer, Events
+from tests.controllers.job.streams import CountingServer, Events
 
 
 class Server(CountingServer):
@@ -85,8 +85,8 @@ async def test_a_step_that_cannot_be_made_does_not_keep_others_from_starting() -
     metadata = {"name": "flow", "namespace": "n", "uid": "f", "resourceVersion": "1"}
     spec = {"flows": [{"name": "one"}, {"name": "other"}]}
     server.stores["jobflows"].put(msgspec.convert({"metadata": metadata, "spec": spec}, JobFlow))
-    server.others["jobs", "flow-one"] = msgspec.convert({"metadata": {"name": "flow-one", "namespace": "n"}}, Thing)
+    server.others["jobs", "flow-one"] = msgspec.convert({"metadata": {"name": "flow-one", "namespace": "n"}}, AnyObject)
     with pytest.raises(ConflictError):
         await controller.sync(Key("n/flow"))
     assert [job.metadata.name for _, job in server.unseen] == ["flow-other"]
-    assert "ForeignJob" in [reason for reason, _ in events.said]
+    assert "ForeignJob" in [reason for reason, _ in events.recorded]

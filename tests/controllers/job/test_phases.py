@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from baton.controllers.job.census import PORTION
-from baton.controllers.job.phases import GroupWish
+from baton.controllers.job.phases import GroupTarget
 from baton.model.names import BusAction, JobPhase
-from tests.controllers.job_worlds import a_group, a_job, a_pod, command, on, phase_after, pods_in, step
+from tests.controllers.job.worlds import a_group, a_job, a_pod, command, on, phase_after, pods_in, step
 
 P = JobPhase
 ENDINGS = {
@@ -21,7 +21,7 @@ RUNNING_POD = pods_in("Running", "Running", "Running")
 
 def test_a_new_job_is_pending_and_has_a_group_but_no_pods_until_the_group_is_in_the_queue() -> None:
     plan = step(a_job(""), group=None)
-    assert (phase_after(plan), plan.group, plan.create) == (P.PENDING, GroupWish.PRESENT, ())
+    assert (phase_after(plan), plan.group, plan.create) == (P.PENDING, GroupTarget.PRESENT, ())
     assert plan.status.min_available == 3
     assert [each.status for each in plan.status.conditions] == ["Pending"]
     for phase in ("", "Pending"):
@@ -40,8 +40,8 @@ def test_abort_terminate_and_complete_act_while_the_job_lives(phase: P, action: 
         assert phase_after(plan) == leads_to
         assert (plan.status.version, plan.status.retry_count) == (1, 0)
         assert len(plan.delete) == plan.status.terminating == 3
-        assert plan.group is GroupWish.ABSENT
-        assert plan.belongings is False
+        assert plan.group is GroupTarget.ABSENT
+        assert plan.plugin_objects is False
 
 
 @pytest.mark.parametrize("phase", list(P))
@@ -51,7 +51,7 @@ def test_a_restart_begins_a_new_life_and_costs_a_retry(phase: P) -> None:
         assert phase_after(plan) == P.RESTARTING
         assert (plan.status.version, plan.status.retry_count) == (1, 2)
         assert len(plan.delete) == 3
-        assert plan.group is GroupWish.ABSENT
+        assert plan.group is GroupTarget.ABSENT
     else:
         assert plan.reaction is None
 
@@ -145,12 +145,12 @@ def test_a_restarting_job_waits_for_its_old_pods_and_then_starts_over() -> None:
 
 def test_the_group_of_the_last_life_goes_before_the_next_one_is_made() -> None:
     restarting = a_job("Restarting", status={"version": 1, "retryCount": 1})
-    assert step(restarting, [], group=a_group("Running", 0)).group is GroupWish.ABSENT
-    assert step(restarting, [], group=a_group("Running", None)).group is GroupWish.ABSENT
+    assert step(restarting, [], group=a_group("Running", 0)).group is GroupTarget.ABSENT
+    assert step(restarting, [], group=a_group("Running", None)).group is GroupTarget.ABSENT
     pending = a_job("Pending", status={"version": 1, "retryCount": 1})
     late = step(pending, [], group=a_group("Running", 0))
-    assert (late.group, late.create) == (GroupWish.ABSENT, ())
-    assert step(pending, [], group=None).group is GroupWish.PRESENT
+    assert (late.group, late.create) == (GroupTarget.ABSENT, ())
+    assert step(pending, [], group=None).group is GroupTarget.PRESENT
 
 
 def test_the_last_retry_fails_the_job_and_keeps_what_has_finished() -> None:
@@ -183,7 +183,7 @@ def test_nothing_moves_a_job_that_is_over(phase: P) -> None:
     plan = step(job, pods_in("Failed", "Running", "Succeeded"))
     assert (phase_after(plan), plan.reaction, plan.create) == (phase, None, ())
     assert [pod.index for pod in plan.delete] == [1]
-    assert (plan.group, plan.belongings) == (GroupWish.ABSENT, False)
+    assert (plan.group, plan.plugin_objects) == (GroupTarget.ABSENT, False)
 
 
 def test_a_resumed_job_keeps_what_has_finished_and_runs_the_rest_anew() -> None:

@@ -12,7 +12,7 @@ from baton.kube.errors import ForbiddenError, UnreachableError
 from baton.kube.store import Key
 from baton.model.resource import Resource
 from baton.model.volcano import Command, LifecyclePolicy
-from tests.controllers.job_streams import Stream
+from tests.controllers.job.streams import Stream
 
 JOB = Key("n/j0")
 EVICTED = {"action": "RestartJob", "event": "PodEvicted"}
@@ -103,7 +103,7 @@ async def test_a_command_that_may_not_be_deleted_is_an_event_of_its_job(monkeypa
     order(stream, "ResumeJob")
     with pytest.raises(ForbiddenError):
         await stream.settle()
-    assert [reason for reason, message in stream.said if "commands is forbidden" in message] == ["CommandError"]
+    assert [reason for reason, message in stream.recorded if "commands is forbidden" in message] == ["CommandError"]
 
 
 async def test_of_two_commands_within_a_second_the_first_is_carried_out_first() -> None:
@@ -192,6 +192,6 @@ async def test_a_command_that_could_not_be_deleted_is_deleted_later_and_carried_
     assert not len(stream.server.stores["commands"])
     (job,) = stream.server.stores["jobs"]
     assert job.status.retry_count == 1
-    assert [message for reason, message in stream.said if reason == "CommandIssued"] == [
+    assert [message for reason, message in stream.recorded if reason == "CommandIssued"] == [
         "command RestartJob (do-it): carried out"
     ]

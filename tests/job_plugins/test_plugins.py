@@ -36,7 +36,7 @@ def pod(job: Job, task: int, index: int = 0) -> Body:
     chosen = job.spec.tasks[task]
     body = pod_body(job, chosen, index)
     for plugin in plugins_of(job.spec):
-        plugin.dress(job, chosen, index, body)
+        plugin.change_pod(job, chosen, index, body)
     return body
 
 
@@ -52,7 +52,7 @@ def things(job: Job) -> dict[tuple[str, str], Body]:
     return {
         (each.resource.plural, each.name): each.make()
         for plugin in plugins_of(job.spec)
-        for each in plugin.belongings(job)
+        for each in plugin.objects(job)
     }
 
 
@@ -130,7 +130,7 @@ def test_ssh_mounts_a_key_pair_that_fits() -> None:
 def test_ssh_takes_a_key_and_a_port_of_the_users() -> None:
     plugin = Ssh(["--ssh-private-key=a", "--ssh-public-key=b", "--ssh-port=2222", "--ssh-key-file-path=/home/u/.ssh"])
     job = a_job(("w", 1), plugins={})
-    assert plugin.belongings(job)[0].make()["data"]["id_rsa"] == "YQ=="
+    assert plugin.objects(job)[0].make()["data"]["id_rsa"] == "YQ=="
     assert "  Port 2222\n" in plugin.config(job)
 
 

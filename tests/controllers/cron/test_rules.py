@@ -1,4 +1,4 @@
-"""CronJobs on a clock that tests turn: when a job starts, which one, what is left out, and that dying does no harm."""
+"""CronJobs on virtual time: when a job starts, which one, which runs are skipped, and that a crash does no harm."""
 
 import datetime
 from typing import Any
@@ -45,7 +45,7 @@ def job_of(minute: float, phase: str = "Running", *, deleting: bool = False, end
 
 
 def reasons(decision: rules.Decision) -> list[str]:
-    return [said.reason for said in decision.said]
+    return [event.reason for event in decision.events]
 
 
 def test_nothing_starts_before_its_time_and_the_next_look_is_at_that_time() -> None:
@@ -139,7 +139,7 @@ def test_history_keeps_the_youngest_of_the_good_and_of_the_bad() -> None:
 def test_what_cannot_be_read_is_told_and_starts_nothing(spec: dict[str, Any], reason: str) -> None:
     decision = rules.decide(cron(**spec), [], at(5))
     assert (decision.start, decision.again_s, reasons(decision)) == (None, None, [reason])
-    assert decision.said[0].warning
+    assert decision.events[0].warning
 
 
 def test_a_zone_moves_the_times() -> None:
@@ -244,15 +244,15 @@ def test_a_deadline_that_no_calendar_holds_is_one_all_the_same(deadline_s: int) 
 
 
 @pytest.mark.parametrize(
-    "said", ["0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59Z", "9999-12-31T23:59:59-01:00", "²"]
+    "stamp", ["0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59Z", "9999-12-31T23:59:59-01:00", "²"]
 )
-def test_a_time_that_no_calendar_holds_is_none_and_one_that_ends_it_is_waited_for(said: str) -> None:
+def test_a_time_that_no_calendar_holds_is_none_and_one_that_ends_it_is_waited_for(stamp: str) -> None:
     """Somebody wrote it into a job's annotation, or into the status."""
     odd = job_of(0)
-    metadata = msgspec.structs.replace(odd.metadata, annotations={CRONJOB_SCHEDULED: said})
+    metadata = msgspec.structs.replace(odd.metadata, annotations={CRONJOB_SCHEDULED: stamp})
     for cron_job, jobs in (
         (cron(), [msgspec.structs.replace(odd, metadata=metadata)]),
-        (msgspec.structs.replace(cron(), status=CronJobStatus(last_schedule_time=said)), []),
+        (msgspec.structs.replace(cron(), status=CronJobStatus(last_schedule_time=stamp)), []),
     ):
         decision = rules.decide(cron_job, jobs, at(5))
-        assert decision.start == (None if said == "9999-12-31T23:59:59Z" else at(5))
+        assert decision.start == (None if stamp == "9999-12-31T23:59:59Z" else at(5))

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from baton.controllers import expectations as module
-from baton.controllers.expectations import Echoes
+from baton.controllers.expectations import FreshStore
 from baton.kube.store import Key, Store
 from baton.model.meta import Metadata
 
@@ -25,9 +25,9 @@ def members_of(item: Thing) -> tuple[str, ...]:
 KEY = Key("n/x")
 
 
-def a_pair() -> tuple[Store[Thing], Echoes[Thing]]:
+def a_pair() -> tuple[Store[Thing], FreshStore[Thing]]:
     store: Store[Thing] = Store({"of": members_of})
-    return store, Echoes(store, members_of)
+    return store, FreshStore(store, members_of)
 
 
 def test_what_was_written_is_seen_before_the_store_has_it() -> None:

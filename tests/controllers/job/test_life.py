@@ -16,7 +16,7 @@ from baton.controllers.job.lifecycle import PodView
 from baton.controllers.job.phases import Order, Plan, World, decide
 from baton.model.names import JobPhase
 from baton.model.volcano import Job, JobStatus
-from tests.controllers.job_worlds import NOW_S, a_group, a_job, on
+from tests.controllers.job.worlds import NOW_S, a_group, a_job, on
 
 P = JobPhase
 LEGAL = {

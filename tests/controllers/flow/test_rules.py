@@ -99,7 +99,7 @@ def test_a_name_too_long_for_a_label_is_only_an_annotation() -> None:
 def test_a_missing_template_is_told_and_holds_only_its_step_up() -> None:
     decision = rules.decide(flow({"a": (), "b": ()}), {}, templates("b"))
     assert made(decision) == ["train-b"]
-    assert [said.reason for said in decision.said] == ["TemplateNotFound"]
+    assert [event.reason for event in decision.events] == ["TemplateNotFound"]
 
 
 def test_a_new_flow_starts_at_once_and_gets_its_first_status_later() -> None:
@@ -187,13 +187,13 @@ def test_what_is_retained_follows_the_policy() -> None:
     assert decision.delete == tuple(done.values())
     after = msgspec.structs.replace(flow(DIAMOND, "delete"), status=decision.status)
     later = rules.decide(after, {}, templates(*"abcd"))
-    assert (later.status, later.make, later.delete, later.said) == (decision.status, (), (), ())
+    assert (later.status, later.make, later.delete, later.events) == (decision.status, (), (), ())
 
 
 def test_a_flow_that_failed_stays_failed_and_one_that_is_deleted_makes_nothing() -> None:
     failed = flow(DIAMOND, state=FlowState("Failed"))
     decision = rules.decide(failed, by_name(job_of("a", "Completed")), templates(*"abcd"))
-    assert (made(decision), decision.status.state.phase, decision.said) == ([], "Failed", ())
+    assert (made(decision), decision.status.state.phase, decision.events) == ([], "Failed", ())
     metadata = msgspec.structs.replace(failed.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
     going = msgspec.structs.replace(flow(DIAMOND), metadata=metadata)
     assert rules.decide(going, {}, templates("a")) == rules.Decision(JobFlowStatus(state=FlowState("Terminating")))

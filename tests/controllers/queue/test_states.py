@@ -72,21 +72,22 @@ def test_a_command_makes_a_child_that_was_closed_with_its_parent_closed_for_its_
 def test_a_child_cannot_be_opened_under_a_closed_parent_and_is_told_why() -> None:
     verdict = judge(queue(state="Closed", by_parent=True), queue("parent", "Closing"), 0, [OPEN])
     assert (verdict.state, verdict.closed_by_parent) == ("Closed", True)
-    (said,) = verdict.said
-    assert said.warning
-    assert said.message == "cannot be opened: its parent parent is Closing; open that first"
+    (event,) = verdict.events
+    assert event.warning
+    assert event.message == "cannot be opened: its parent parent is Closing; open the parent first"
 
 
 def test_the_root_cannot_be_closed() -> None:
     verdict = judge(ROOT, None, 0, [CLOSE])
     assert verdict.state == "Open"
-    assert verdict.said[0].warning
+    assert verdict.events[0].warning
 
 
 def test_a_command_for_something_else_is_named() -> None:
     verdict = judge(queue(), ROOT, 0, [Command(Metadata(), action="AbortJob")])
     assert verdict.state == "Open"
-    assert verdict.said[0].message == "the command 'AbortJob' is not one for a queue: OpenQueue or CloseQueue"
+    expected = "the command 'AbortJob' does not apply to queues, expected OpenQueue or CloseQueue"
+    assert verdict.events[0].message == expected
 
 
 class Tree:

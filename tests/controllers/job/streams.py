@@ -145,10 +145,10 @@ class Events:
     """Those that were recorded: reason and message."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[str, str]] = []
+        self.recorded: list[tuple[str, str]] = []
 
     def record(self, about: Any, reason: str, message: str, **_: Any) -> None:
-        self.said.append((reason, message))
+        self.recorded.append((reason, message))
 
 
 class Stream:
@@ -159,7 +159,7 @@ class Stream:
         self.woken: dict[Key, None] = {}
         server: Any = self.server
         events: Any = Events()
-        self.said: list[tuple[str, str]] = events.said
+        self.recorded: list[tuple[str, str]] = events.recorded
         surroundings = Surroundings(client=server, recorder=events)
         self.metrics = surroundings.metrics
         self.controller = JobController(surroundings)

@@ -162,7 +162,7 @@ def test_the_youngest_living_pod_is_the_example() -> None:
 def test_a_group_goes_when_its_owner_wants_no_pods_and_has_none(
     pods: tuple[Pod, ...], replicas: int | None, forsaken: bool
 ) -> None:
-    assert rules.is_forsaken(pods, replicas) is forsaken
+    assert rules.is_abandoned(pods, replicas) is forsaken
 
 
 def test_a_group_is_not_turned_back_where_nobody_asked_for_anything() -> None:

@@ -7,11 +7,11 @@ import pytest
 
 from baton.controllers.job import controller
 from baton.errors import BatonError
-from baton.job_plugins.plugin import Thing
+from baton.job_plugins.plugin import AnyObject
 from baton.kube.store import Key
 from baton.model.core import CLAIMS, Pod
 from baton.model.volcano import VolumeSpec
-from tests.controllers.job_streams import Stream
+from tests.controllers.job.streams import Stream
 
 JOB = Key("n/j0")
 POD = Key("n/j0-main-0")
@@ -26,8 +26,8 @@ def a_pod_of(owners: list[dict[str, Any]]) -> Pod:
     return msgspec.convert({"metadata": {**metadata, "ownerReferences": owners}}, Pod)
 
 
-def a_thing_of(name: str, owners: list[dict[str, Any]]) -> Thing:
-    return msgspec.convert({"metadata": {"name": name, "namespace": "n", "ownerReferences": owners}}, Thing)
+def an_object_of(name: str, owners: list[dict[str, Any]]) -> AnyObject:
+    return msgspec.convert({"metadata": {"name": name, "namespace": "n", "ownerReferences": owners}}, AnyObject)
 
 
 async def until_admitted(stream: Stream) -> None:
@@ -56,7 +56,7 @@ async def test_the_pod_of_somebody_else_is_told_to_the_user_and_tried_again_with
     stream = Stream(1)
     stream.server.stores["pods"].put(a_pod_of(owners))
     await until_admitted(stream)
-    assert [message for reason, message in stream.said if reason == "FailedCreate" and whose in message]
+    assert [message for reason, message in stream.recorded if reason == "FailedCreate" and whose in message]
     assert stream.server.requests["create pods"] == 0
 
 
@@ -81,11 +81,13 @@ async def test_what_plugins_need_is_not_taken_from_others(
     """That of an earlier job is collected soon, and the new one would be without; somebody else's would be changed,
     and deleted with the job."""
     stream = Stream(1)
-    stream.server.others[plural, name] = a_thing_of(name, owners)
+    stream.server.others[plural, name] = an_object_of(name, owners)
     stream.change(1, min_available=1, plugins={"svc": (), "ssh": ()})
     with pytest.raises(BatonError, match=whose):
         await until_admitted(stream)
-    assert [message for reason, message in stream.said if reason == "PluginError" and f'{plural} "{name}"' in message]
+    assert [
+        message for reason, message in stream.recorded if reason == "PluginError" and f'{plural} "{name}"' in message
+    ]
     assert not len(stream.server.stores["pods"])
     assert stream.server.requests[f"change {plural}"] == 0
     del stream.server.others[plural, name]
@@ -108,7 +110,7 @@ async def test_what_others_made_by_the_names_of_a_running_job_is_neither_changed
     stream = Stream(1)
     await stream.scale(1, min_available=1, plugins={"svc": (), "ssh": ()})
     await stream.run_all()
-    theirs = stream.server.others[plural, name] = a_thing_of(name, owners)
+    theirs = stream.server.others[plural, name] = an_object_of(name, owners)
     if plural == "configmaps":
         with pytest.raises(BatonError, match=f'{plural} "{name}"'):
             await stream.scale(2, min_available=1)
@@ -124,7 +126,7 @@ async def test_what_plugins_need_and_the_job_has_already_is_used() -> None:
     """The program died after it was made, and before that was recorded."""
     stream = Stream(1)
     for plural, name in (("services", "j0"), ("configmaps", "j0-svc"), ("networkpolicies", "j0")):
-        stream.server.others[plural, name] = a_thing_of(name, owner("u0"))
+        stream.server.others[plural, name] = an_object_of(name, owner("u0"))
     stream.change(1, min_available=1, plugins={"svc": ()})
     await stream.run_all()
     assert stream.phases() == {"Running"}
@@ -134,11 +136,11 @@ async def test_what_plugins_need_and_the_job_has_already_is_used() -> None:
 async def test_the_claim_of_an_earlier_job_is_not_used_and_that_of_anybody_else_is() -> None:
     volumes = [{"mountPath": "/data", "volumeClaimName": "data", "volumeClaim": {}}]
     stream = Stream(1)
-    stream.server.others[CLAIMS.plural, "data"] = a_thing_of("data", owner("an earlier one"))
+    stream.server.others[CLAIMS.plural, "data"] = an_object_of("data", owner("an earlier one"))
     stream.change(1, min_available=1, volumes=msgspec.convert(volumes, tuple[VolumeSpec, ...]))
     with pytest.raises(BatonError, match="still belongs to an earlier job"):
         await until_admitted(stream)
-    stream.server.others[CLAIMS.plural, "data"] = a_thing_of("data", [])
+    stream.server.others[CLAIMS.plural, "data"] = an_object_of("data", [])
     stream.woken[JOB] = None
     await stream.run_all()
     assert stream.phases() == {"Running"}
@@ -149,6 +151,6 @@ async def test_the_hosts_of_a_job_are_changed_although_it_is_not_their_first_own
     stream = Stream(1)
     await stream.scale(1, min_available=1, plugins={"svc": ()})
     await stream.run_all()
-    stream.server.others["configmaps", "j0-svc"] = a_thing_of("j0-svc", [*owner("somebody"), *owner("u0")])
+    stream.server.others["configmaps", "j0-svc"] = an_object_of("j0-svc", [*owner("somebody"), *owner("u0")])
     await stream.scale(2, min_available=1)
     assert stream.server.requests["change configmaps"] == 1
