@@ -92,7 +92,7 @@ spec = {"tasks": [task, {**task, "name": "u"}], "plugins": {"headcount": []}}
 job = msgspec.convert({"metadata": {"name": "j"}, "spec": spec}, Job)
 pod = {"metadata": {}, "spec": {"containers": [{"name": "c"}]}}
 for plugin in plugins_of(job.spec):
-    plugin.dress(job, job.spec.tasks[0], 0, pod)
+    plugin.change_pod(job, job.spec.tasks[0], 0, pod)
 from baton.admission.rules.jobs import PLUGINS
 print(json.dumps([pod["spec"]["containers"][0]["env"], "headcount" in PLUGINS]))
 """

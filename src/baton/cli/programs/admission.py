@@ -18,52 +18,65 @@ app = command_app()
 def admission(
     host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A name under which API servers call us; may be repeated."),
+        typer.Option(metavar="NAME", help="A host name under which API servers call the webhooks; may be repeated."),
     ] = None,
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Answer API servers there.")] = ":8443",
-    observe: Annotated[str, typer.Option(metavar="HOST:PORT", help="Serve health and metrics there.")] = ":8082",
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address of the webhooks.")] = ":8443",
+    observe: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address of health and metrics.")] = ":8082",
     namespace: Annotated[
-        str | None, typer.Option(help="Namespace of the certificates' Secret; default: the pod's or the kubeconfig's.")
+        str | None,
+        typer.Option(
+            help="Namespace of the Secret with the certificates. Defaults to that of the pod or the kubeconfig."
+        ),
     ] = None,
     configuration: Annotated[
-        str, typer.Option(metavar="NAME", help="The webhook configurations that are to trust our certificates.")
+        str,
+        typer.Option(
+            metavar="NAME", help="Name of the webhook configurations, which are made to trust the certificates."
+        ),
     ] = "baton-admission",
     scheduler_name: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Pods of this scheduler are ours; may be repeated. Default: baton, volcano."),
+        typer.Option(
+            metavar="NAME", help="Check pods with this scheduler name; may be repeated. [default: baton, volcano]"
+        ),
     ] = None,
     default_scheduler: Annotated[
-        str, typer.Option(metavar="NAME", help="The scheduler of jobs that name none.")
+        str, typer.Option(metavar="NAME", help="Scheduler name for jobs that set none.")
     ] = "volcano",
     slot_resource: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A resource of time-shared GPUs; may be repeated. Default: nvshare.com/gpu."),
+        typer.Option(
+            metavar="NAME", help="A resource of time-shared GPUs; may be repeated. [default: nvshare.com/gpu]"
+        ),
     ] = None,
     resource_groups: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Groups of pods and what they get, in Volcano's format.")
+        Path | None, typer.Option(metavar="FILE", help="Resource groups, in Volcano's format.")
     ] = None,
-    max_queue_depth: Annotated[int, typer.Option(min=1, help="How many queues may stand above each other.")] = 5,
+    max_queue_depth: Annotated[
+        int, typer.Option(min=1, help="Greatest depth of the queue tree, not counting root.")
+    ] = 5,
     certificate_days: Annotated[
-        float, typer.Option(min=0.0001, help="How long a serving certificate lasts; it is renewed at two thirds.")
+        float,
+        typer.Option(min=0.0001, help="Lifetime of a serving certificate, which is renewed after two thirds of it."),
     ] = 90.0,
     certificate_check: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="How often the certificates are looked after.")
+        float, typer.Option(min=0.1, metavar="SECONDS", help="Interval at which the certificates are checked.")
     ] = 30.0,
     drain: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="How long to go on answering after SIGTERM.")
+        float, typer.Option(min=0, metavar="SECONDS", help="How long to continue answering after SIGTERM.")
     ] = 5.0,
-    qps: Annotated[float, typer.Option(min=0, help="Requests a second to the API server; 0 for no limit.")] = 200,
-    burst: Annotated[int, typer.Option(min=1, help="Requests at once before the rate counts.")] = 400,
+    qps: Annotated[float, typer.Option(min=0, help="Requests per second to the API server; 0 for no limit.")] = 200,
+    burst: Annotated[int, typer.Option(min=1, help="Requests at once before --qps applies.")] = 400,
     log_json: LogJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Run the admission webhooks, which give jobs their defaults and refuse what cannot work.
+    """Run the admission webhooks, which set defaults for jobs and refuse invalid ones.
 
-    They make their own certificates, keep them in a Secret that all replicas share, renew them while running, and have
-    the API server trust them. Run at least two replicas.
+    The webhooks create their own certificates, store them in a Secret that all replicas share, renew them while
+    running, and make the API server trust them. Run at least two replicas.
     """
     try:
-        import cryptography  # noqa: F401  # only to see whether it is installed
+        import cryptography  # noqa: F401  # to check that it is installed
     except ImportError:
         raise UnavailableError("the admission webhooks need cryptography; install `baton[certs]`") from None
     from baton.admission.certificates.authority import Lifetimes
@@ -77,7 +90,8 @@ def admission(
 
     if not host:
         raise UsageError(
-            "--host is missing: give the name under which API servers call us, as in --host NAME.NAMESPACE.svc"
+            "--host is missing: give the name under which API servers call the webhooks, "
+            "as in --host NAME.NAMESPACE.svc"
         )
     logs.set_up(sys.stderr, as_json=log_json, verbose=verbose)
     policy = Policy(

@@ -25,21 +25,21 @@ _STATUS_LIMIT_S = 3.0
 def agent(
     context: typer.Context,
     config: Annotated[
-        Path | None, typer.Option("--config", help="Configuration file (YAML); built-in values else.")
+        Path | None, typer.Option("--config", help="Configuration file (YAML). Defaults to built-in values.")
     ] = None,
     check: Annotated[
-        Path | None, typer.Option("--check", metavar="FILE", help="Report every mistake in a configuration and end.")
+        Path | None, typer.Option("--check", metavar="FILE", help="Report every mistake in a configuration and exit.")
     ] = None,
     node: Annotated[
-        str | None, typer.Option("--node", envvar="NODE_NAME", help="This node's name; the host's name else.")
+        str | None, typer.Option("--node", envvar="NODE_NAME", help="Name of this node. Defaults to the host name.")
     ] = None,
     log_json: LogJson = False,
     verbose: Verbose = False,
 ) -> None:
     """Run the node agent, which gives containers their GPUs.
 
-    It offers the node's GPUs to kubelet as the configuration says, until SIGTERM. It may be stopped, killed and
-    started again at any time: running containers keep what they have.
+    The agent offers the node's GPUs to kubelet according to its configuration, until SIGTERM. It may be stopped, killed
+    and restarted at any time: running containers keep their GPUs.
     """
     if context.invoked_subcommand is not None:
         return
@@ -50,7 +50,7 @@ def agent(
     # gRPC's fork handlers can deadlock the start of a child process; nothing here forks without exec.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     try:
-        import grpc  # noqa: F401  # only to see whether it is installed
+        import grpc  # noqa: F401  # to check that it is installed
     except ImportError:
         raise UnavailableError("the node agent needs grpcio; install `baton[node]`") from None
     from baton.agent import config as configuration
@@ -61,11 +61,11 @@ def agent(
     logs.set_up(sys.stderr, as_json=log_json, verbose=verbose)
     settings = configuration.load(config) if config else configuration.AgentConfig()
     program = assemble(settings, name, config)
-    execute(program.run, fast_loop=False)  # gRPC promises to work on asyncio's own loop
+    execute(program.run, fast_loop=False)  # gRPC supports asyncio's own loop
 
 
 def _check(path: Path, node: str) -> None:
-    """Everything that is wrong with a file; against this node's cards too, where there are any."""
+    """Report all mistakes in a file, also against the cards of this node if it has any."""
     from baton.agent import config as configuration
     from baton.agent.offers.offers import plan, unused_rules
     from baton.agent.offers.vendor_devices import load_kinds
@@ -92,12 +92,10 @@ def _check(path: Path, node: str) -> None:
 
 @app.command()
 def status(
-    socket_path: Annotated[Path, typer.Option("--socket", help="Where the agent answers.")] = Path(
-        "/run/baton/agent.sock"
-    ),
+    socket_path: Annotated[Path, typer.Option("--socket", help="Socket of the agent.")] = Path("/run/baton/agent.sock"),
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Show what a running agent offers and how it stands with kubelet."""
+    """Show the resources and GPUs of a running agent, and their state with kubelet."""
     from baton.agent.status import Status, ask
 
     found: Status = asyncio.run(ask(socket_path, _STATUS_LIMIT_S))

@@ -18,39 +18,49 @@ app = command_app()
 @app.command()
 def controller(
     controllers: Annotated[
-        list[str] | None, typer.Option("--controllers", metavar="NAME", help="Only this one; may be repeated.")
+        list[str] | None,
+        typer.Option("--controllers", metavar="NAME", help="Run only this controller; may be repeated."),
     ] = None,
     scheduler_name: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Pods of this scheduler are ours; may be repeated. Default: baton, volcano."),
+        typer.Option(
+            metavar="NAME", help="Manage pods with this scheduler name; may be repeated. [default: baton, volcano]"
+        ),
     ] = None,
     kubeconfig: Annotated[
         Path | None,
         typer.Option(
-            exists=True, dir_okay=False, help="Of the cluster; in a pod its service account, else $KUBECONFIG."
+            exists=True,
+            dir_okay=False,
+            help="Kubeconfig file. Defaults to the service account in a pod, elsewhere to $KUBECONFIG.",
         ),
     ] = None,
-    qps: Annotated[float, typer.Option(min=0, help="Requests a second to the API server; 0 for no limit.")] = 500,
-    burst: Annotated[int, typer.Option(min=1, help="Requests at once before the rate counts.")] = 1000,
-    workers: Annotated[int, typer.Option(min=1, help="Objects of one kind worked on at the same time.")] = 64,
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Serve health and metrics there.")] = ":8081",
-    leader_elect: Annotated[bool, typer.Option(help="Of several replicas, one works.")] = True,
+    qps: Annotated[float, typer.Option(min=0, help="Requests per second to the API server; 0 for no limit.")] = 500,
+    burst: Annotated[int, typer.Option(min=1, help="Requests at once before --qps applies.")] = 1000,
+    workers: Annotated[int, typer.Option(min=1, help="Objects of one kind that are reconciled at the same time.")] = 64,
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address of health and metrics.")] = ":8081",
+    leader_elect: Annotated[
+        bool, typer.Option(help="Compete for a lease, so that one of several replicas works.")
+    ] = True,
     lease: Annotated[str, typer.Option(metavar="NAMESPACE/NAME", help="The Lease that replicas compete for.")] = (
         "kube-system/baton-controller"
     ),
     lease_duration: Annotated[
-        float, typer.Option(min=3.0, metavar="SECONDS", help="Seconds until a dead leader is replaced.")
+        float, typer.Option(min=3.0, metavar="SECONDS", help="Time until a dead leader is replaced.")
     ] = 15.0,
     identity: Annotated[
-        str | None, typer.Option(envvar="POD_NAME", help="This replica in the lease; default: the host and a number.")
+        str | None,
+        typer.Option(
+            envvar="POD_NAME", help="Name of this replica in the lease. Defaults to the host name and a random number."
+        ),
     ] = None,
     log_json: LogJson = False,
     verbose: Verbose = False,
 ) -> None:
     """Run the controllers behind Volcano's objects.
 
-    Jobs, PodGroups of plain workloads, queues, cron jobs and job flows. Several replicas may run: one works, the others
-    wait for its lease. It may be stopped, killed and started again at any time.
+    They reconcile jobs, PodGroups of plain workloads, queues, cron jobs and job flows. Several replicas may run: one
+    works, the others wait for its lease. A replica may be stopped, killed and restarted at any time.
     """
     from baton.controllers.controller import SCHEDULER_NAMES
     from baton.controllers.program import ControllerProgram, Settings, choose

@@ -20,24 +20,28 @@ app = command_app()
 @app.command()
 def lockd(
     socket_dir: Annotated[
-        Path | None, typer.Option(help="Directory that workloads mount; default by $BATON_SOCKET_DIR, then the user.")
+        Path | None,
+        typer.Option(help="Directory that workloads mount. Defaults to $BATON_SOCKET_DIR, then to one by user."),
     ] = None,
     gpu: Annotated[
         list[str] | None,
         typer.Option(metavar="UUID[=MEMORY]", help="A GPU and its memory, instead of asking the driver."),
     ] = None,
-    quantum: Annotated[str, typer.Option(metavar="auto|SECONDS", help="Length of a turn; auto measures.")] = "auto",
+    quantum: Annotated[
+        str, typer.Option(metavar="auto|SECONDS", help="Length of a turn; auto derives it from measurements.")
+    ] = "auto",
     mode: Annotated[str, typer.Option(metavar="auto|serial|concurrent", help="How GPUs are shared.")] = "auto",
     config: Annotated[Path | None, typer.Option(help="Configuration file (YAML).")] = None,
     metrics_port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Serve Prometheus metrics on this port of the loopback.")
+        int | None,
+        typer.Option(min=1, max=65535, help="Port for Prometheus metrics on the loopback interface. [default: none]"),
     ] = None,
     log_json: LogJson = False,
     verbose: Verbose = False,
 ) -> None:
     """Run the lock daemon, which decides who may run on a GPU now.
 
-    It serves until SIGTERM. It may be stopped, killed and started again at any time: workloads go on and reconnect.
+    It serves until SIGTERM. It may be stopped, killed and restarted at any time: workloads continue and reconnect.
     """
     import msgspec
 

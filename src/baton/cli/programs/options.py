@@ -1,4 +1,4 @@
-"""What the commands of several programs share: options of the log, the way to the API server, the lease."""
+"""Options that several programs share: the log, the API server, the lease."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +17,7 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log debugging de
 
 
 def access(kubeconfig: Path | None) -> "Access":
-    """The way to the API server: the given kubeconfig, in a pod its service account, elsewhere $KUBECONFIG."""
+    """How to reach the API server: by the given kubeconfig, the pod's service account, or $KUBECONFIG."""
     from baton.kube.credentials import in_cluster
     from baton.kube.kubeconfig import load
 

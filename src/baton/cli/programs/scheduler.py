@@ -17,16 +17,19 @@ app = command_app()
 def scheduler(
     scheduler_name: Annotated[
         list[str] | None,
-        typer.Option(help="Answer to this spec.schedulerName; may be repeated. [default: volcano, baton]"),
+        typer.Option(help="Schedule pods with this scheduler name; may be repeated. [default: volcano, baton]"),
     ] = None,
     kubeconfig: Annotated[
-        Path | None, typer.Option(help="Of the cluster; in a pod its service account, else $KUBECONFIG.")
+        Path | None,
+        typer.Option(help="Kubeconfig file. Defaults to the service account in a pod, elsewhere to $KUBECONFIG."),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="Scheduler configuration (volcano-scheduler.conf).")] = None,
     config_map: Annotated[
-        str | None, typer.Option(metavar="NAMESPACE/NAME[:KEY]", help="Read it from a ConfigMap instead.")
+        str | None, typer.Option(metavar="NAMESPACE/NAME[:KEY]", help="Read the configuration from a ConfigMap.")
     ] = None,
-    preset: Annotated[str, typer.Option(help="Ready-made configuration, where neither is given.")] = "simple",
+    preset: Annotated[
+        str, typer.Option(help="Ready-made configuration, used without --config and --config-map.")
+    ] = "simple",
     plugin: Annotated[
         list[Path] | None,
         typer.Option(
@@ -35,46 +38,54 @@ def scheduler(
         ),
     ] = None,
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Health, metrics, verdicts and state over HTTP; empty for none.")
+        str, typer.Option(metavar="HOST:PORT", help="Address of health, metrics, verdicts and state; empty for none.")
     ] = "127.0.0.1:11251",
-    leader_elect: Annotated[bool, typer.Option(help="Of several replicas, one schedules.")] = True,
+    leader_elect: Annotated[
+        bool, typer.Option(help="Compete for a lease, so that one of several replicas schedules.")
+    ] = True,
     lease: Annotated[str, typer.Option(metavar="NAMESPACE/NAME", help="The Lease that replicas compete for.")] = (
         "kube-system/baton-scheduler"
     ),
     lease_duration: Annotated[float, typer.Option(help="Seconds until a dead leader is replaced.")] = 15.0,
-    window: Annotated[float, typer.Option(help="Seconds in which events are gathered before a cycle.")] = 0.02,
-    period: Annotated[float, typer.Option(help="Seconds between cycles while pods wait and nothing happens.")] = 1.0,
-    parallel_binds: Annotated[int, typer.Option(help="Bind requests on their way at once.")] = 32,
-    bind_limit: Annotated[float, typer.Option(help="Seconds after which a bind is given up and planned anew.")] = 30.0,
-    request_limit: Annotated[float, typer.Option(help="Deadline of a single request, in seconds.")] = 15.0,
-    retry_first: Annotated[float, typer.Option(help="First pause after a failed bind, in seconds; doubles.")] = 0.2,
+    window: Annotated[float, typer.Option(help="Seconds during which events are gathered before a cycle.")] = 0.02,
+    period: Annotated[float, typer.Option(help="Seconds between cycles while pods wait and no events arrive.")] = 1.0,
+    parallel_binds: Annotated[int, typer.Option(help="Concurrent bind requests.")] = 32,
+    bind_limit: Annotated[float, typer.Option(help="Seconds after which a bind is given up and planned again.")] = 30.0,
+    request_limit: Annotated[float, typer.Option(help="Time limit of a single request, in seconds.")] = 15.0,
+    retry_first: Annotated[
+        float, typer.Option(help="First pause after a failed bind, in seconds; it doubles with every failure.")
+    ] = 0.2,
     retry_longest: Annotated[float, typer.Option(help="Longest such pause, in seconds.")] = 30.0,
-    evict_retry: Annotated[float, typer.Option(help="Seconds until a refused eviction is planned anew.")] = 5.0,
-    explain: Annotated[float, typer.Option(help="Seconds between explanations of what waits.")] = 1.0,
-    status_pause: Annotated[float, typer.Option(help="Seconds in which status counts are gathered.")] = 1.0,
-    reason_pause: Annotated[float, typer.Option(help="Seconds before a message with new numbers is rewritten.")] = 30.0,
+    evict_retry: Annotated[float, typer.Option(help="Seconds until a refused eviction is planned again.")] = 5.0,
+    explain: Annotated[float, typer.Option(help="Seconds between explanations of waiting jobs.")] = 1.0,
+    status_pause: Annotated[float, typer.Option(help="Seconds during which status counts are gathered.")] = 1.0,
+    reason_pause: Annotated[
+        float, typer.Option(help="Seconds before a message is rewritten because of new numbers.")
+    ] = 30.0,
     volume_limit: Annotated[float, typer.Option(help="Seconds a pod waits for a volume to be provisioned.")] = 120.0,
     cycle_limit: Annotated[
         float | None,
-        typer.Option(help="Seconds until a cycle ends; the next one goes on. [default: a quarter of --lease-duration]"),
+        typer.Option(
+            help="Seconds after which a cycle ends; the next one continues. [default: a quarter of --lease-duration]"
+        ),
     ] = None,
-    cycle_warning: Annotated[float, typer.Option(help="A cycle longer than this many seconds is logged.")] = 5.0,
-    qps: Annotated[float, typer.Option(help="Requests per second to the API server; 0: no limit.")] = 0.0,
-    burst: Annotated[int, typer.Option(help="Requests at once before --qps counts.")] = 500,
+    cycle_warning: Annotated[float, typer.Option(help="Log a cycle that takes longer than this many seconds.")] = 5.0,
+    qps: Annotated[float, typer.Option(help="Requests per second to the API server; 0 for no limit.")] = 0.0,
+    burst: Annotated[int, typer.Option(help="Requests at once before --qps applies.")] = 500,
     event_qps: Annotated[float, typer.Option(help="Events written per second.")] = 50.0,
     slot_resource: Annotated[
         list[str] | None,
         typer.Option(help="A resource whose units are slots of cards; may be repeated. [default: nvshare.com/gpu]"),
     ] = None,
-    memory_overcommit: Annotated[float, typer.Option(help="How many times its memory a card is promised.")] = 1.0,
-    share_overcommit: Annotated[float, typer.Option(help="How many times its cores a card is promised.")] = 1.0,
+    memory_overcommit: Annotated[float, typer.Option(help="Factor by which the memory of a card is promised.")] = 1.0,
+    share_overcommit: Annotated[float, typer.Option(help="Factor by which the cores of a card are promised.")] = 1.0,
     log_json: LogJson = False,
     verbose: Verbose = False,
 ) -> None:
     """Run the scheduler, which decides where and when pods go.
 
-    It serves until SIGTERM. It may be stopped, killed and started again at any time, and run as several replicas:
-    everything it knows is in the API server.
+    It runs until SIGTERM. It may be stopped, killed and restarted at any time, and run as several replicas: all of its
+    knowledge is in the API server.
     """
     from baton.extensions.scheduling_plugins import PluginLoader
     from baton.kube.client import Client
@@ -88,7 +99,7 @@ def scheduler(
 
     logs.set_up(sys.stderr, as_json=log_json, verbose=verbose)
     if config is not None and config_map is not None:
-        raise UsageError("--config and --config-map were both given; a scheduler has one configuration")
+        raise UsageError("--config and --config-map were both given; give one of them")
     settings = Settings(
         scheduler_names=tuple(scheduler_name or Settings().scheduler_names),
         slot_resources=tuple(slot_resource or Settings().slot_resources),
@@ -112,7 +123,7 @@ def scheduler(
         memory_overcommit=memory_overcommit,
         share_overcommit=share_overcommit,
     )
-    if leader_elect and lease_duration < 3:  # before the rest: the limit of a cycle follows from it
+    if leader_elect and lease_duration < 3:  # first, because the limit of a cycle follows from it
         raise UsageError(f"--lease-duration is {lease_duration:g}, expected at least 3 seconds")
     settings.check()
     if leader_elect and settings.cycle_limit_s >= lease_duration * 2 / 3:

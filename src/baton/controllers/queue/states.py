@@ -57,8 +57,8 @@ def judge(queue: Queue, parent: Queue | None, groups: int, commands: Sequence[Co
                 )
         elif command.action == BusAction.OPEN_QUEUE:
             if under_shut and parent is not None:
-                shut = f"its parent {parent.metadata.name} is {parent.status.state}"
-                words = f"cannot be opened: {shut}; open the parent first"
+                reason = f"its parent {parent.metadata.name} is {parent.status.state}"
+                words = f"cannot be opened: {reason}; open the parent first"
                 events.append(ObjectEvent(command.action, words, warning=True))
                 continue
             by_parent = False
