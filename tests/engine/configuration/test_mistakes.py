@@ -1,6 +1,6 @@
 """Every mistake of a scheduler configuration: the sentence names field, value and remedy, and is in the docs.
 
-The table in docs/operators/policies.md is the list: each of its lines is provoked here and must read as written there.
+The table in docs/operators/policies.md is the list: each of its lines is made here and must read as it stands there.
 """
 
 import inspect
