@@ -15,12 +15,12 @@ import msgspec
 
 from baton.cli.progress import progress_bar
 from baton.sim.parallel import in_parallel
-from baton.sim.policies import POLICIES
 from baton.sim.report import duration
 from baton.sim.run.metrics import Summary
 from baton.sim.run.replay import Replay
 from baton.sim.run.settings import Settings
 from baton.sim.run.translation import engine_node
+from baton.sim.scheduling_policies import POLICIES
 from baton.sim.traces.readers import read_jobs
 from baton.sim.traces.workload import TraceJob, uniform_cluster
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from baton.sim.policies import FIRST_LEVEL_GPU_S, LEVEL_GROWTH, level_of, next_level
 from baton.sim.run.metrics import (
     Distribution,
     Moment,
@@ -16,6 +15,7 @@ from baton.sim.run.metrics import (
 )
 from baton.sim.run.prediction import FIRST_GUESS_S, TraceHistory, corrected
 from baton.sim.run.sharing import Resident, SharingModel, interference
+from baton.sim.scheduling_policies import FIRST_LEVEL_GPU_S, LEVEL_GROWTH, level_of, next_level
 from tests.sim.trace_jobs import job
 
 CARD_MIB = 16_384

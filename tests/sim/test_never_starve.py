@@ -9,11 +9,11 @@ import random
 
 import pytest
 
-from baton.sim.policies import POLICIES, Policy
 from baton.sim.run.prediction import Foresight
 from baton.sim.run.replay import Replay
 from baton.sim.run.settings import Settings
 from baton.sim.run.translation import engine_node
+from baton.sim.scheduling_policies import POLICIES, Policy
 from baton.sim.traces.workload import TraceJob, uniform_cluster
 
 LONGEST_S = 400.0

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from baton.engine.objects import Node
 from baton.model.ids import NodeName
-from baton.sim.policies import PATIENCE_S, POLICIES, Policy
 from baton.sim.run.books import CardBooks, DefectError
 from baton.sim.run.metrics import Summary
 from baton.sim.run.prediction import Foresight
@@ -17,6 +16,7 @@ from baton.sim.run.replay import Replay
 from baton.sim.run.settings import Outage, Settings
 from baton.sim.run.sharing import SharingModel
 from baton.sim.run.translation import engine_node
+from baton.sim.scheduling_policies import PATIENCE_S, POLICIES, Policy
 from baton.sim.traces.synthetic import SyntheticSettings, generate
 from baton.sim.traces.workload import TraceJob, TraceNode, uniform_cluster
 from tests.sim.trace_jobs import job

@@ -7,11 +7,11 @@ import pytest
 
 from baton.sim.fill.filling import fill
 from baton.sim.plots import Bar, Series, bar_chart, compact, line_chart
-from baton.sim.policies import POLICIES
 from baton.sim.report import RUN_COLUMNS, duration, fill_report, fill_rows, run_report, run_row
 from baton.sim.run.replay import Replay
 from baton.sim.run.settings import Settings
 from baton.sim.run.translation import engine_node
+from baton.sim.scheduling_policies import POLICIES
 from baton.sim.traces.synthetic import SyntheticSettings, generate
 from baton.sim.traces.workload import TraceJob, uniform_cluster
 

@@ -141,7 +141,7 @@ def compare(
 
     A seed changes a made-up trace and node failures; a recorded trace without failures is the same for every seed.
     """
-    from baton.sim.policies import POLICIES
+    from baton.sim.scheduling_policies import POLICIES
 
     _compare(trace, policies or list(POLICIES), options, seeds=seeds, processes=processes)
 
@@ -150,10 +150,10 @@ def _compare(
     trace: Path | None, policies: list[str], options: RunOptions, *, seeds: int, processes: int | None
 ) -> None:
     from baton.sim.parallel import in_parallel
-    from baton.sim.policies import named_policy
     from baton.sim.report import RUN_COLUMNS, run_report, run_row
     from baton.sim.run.settings import Settings
     from baton.sim.run.sharing import SharingModel
+    from baton.sim.scheduling_policies import named_policy
     from baton.sim.study import Study, simulate
     from baton.sim.traces.synthetic import SyntheticSettings
 

@@ -1,7 +1,8 @@
-"""Independent simulations on all cores: one process each, results in the order of the tasks.
+"""Independent simulations on all cores: one process each, with the results in the order of the tasks.
 
-Workers are spawned, not forked, because numpy may hold threads in the parent. What all tasks share (a trace, a cluster)
-travels once per worker. Each worker keeps its linear algebra to one thread: the tasks already fill the cores.
+Workers are spawned, not forked, because numpy may have started threads in the parent. Data that all tasks share (a
+trace, a cluster) is sent once per worker. Each worker limits its linear algebra to one thread, because the tasks
+already use every core.
 """
 
 import multiprocessing
@@ -25,7 +26,7 @@ def in_parallel(
     processes: int | None = None,
     progress: Progress | None = None,
 ) -> list[Result]:
-    """`function(shared, task)` for every task. With one process or one task it runs here, which eases debugging."""
+    """Call `function(shared, task)` for every task; in this process if one process or one task is enough."""
     count = min(processes or len(os.sched_getaffinity(0)), len(tasks))
     report = progress or _silent
     report(0, len(tasks))

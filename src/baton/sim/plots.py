@@ -1,7 +1,7 @@
-"""Line and bar charts as SVG text, drawn by hand so that a report needs no script, font or library from elsewhere.
+"""Line and bar charts as SVG text, so that a report needs no external script, font or library.
 
-Colours come from the page's style sheet by class (`s0` to `s7`, a palette that colour-blind readers can tell apart);
-lines differ in dash as well. Every mark carries a `<title>`, which browsers show on hover and screen readers speak.
+Colours come from the page's style sheet by class (`s0` to `s7`, a palette that colour-blind readers can distinguish);
+lines also differ in their dashes. Every mark has a `<title>`, which browsers show on hover and screen readers speak.
 """
 
 import math
@@ -24,7 +24,7 @@ class Series(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """One bar, with an optional mark to compare it with."""
+    """One bar, with an optional reference value to compare it with."""
 
     label: str
     value: float
@@ -64,7 +64,7 @@ def line_chart(
 
 
 def bar_chart(title: str, bars: Sequence[Bar], *, y_label: str, reference_label: str = "") -> str:
-    """Bars side by side, each with its value; a reference is a line across its bar."""
+    """Bars side by side, each with its value; a reference value is a line across its bar."""
     if not bars:
         return _frame(title, "", y_label, '<text class="empty" x="280" y="150">no data</text>')
     highest = max(max(bar.value, bar.reference or 0.0) for bar in bars)
@@ -154,7 +154,7 @@ def _nice(step: float) -> float:
 
 
 def _legend(labels: Sequence[str]) -> tuple[str, float]:
-    """Keys under the axis, spaced by the length of each label, and the height they take."""
+    """The legend below the axis, spaced by the length of each label, and its height."""
     parts, x = [], float(_LEFT)
     y = _HEIGHT + 2.0
     for number, label in enumerate(labels):

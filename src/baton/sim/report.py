@@ -1,7 +1,7 @@
-"""One HTML file that says what a simulation found: a table, plots, and what was asked.
+"""The report of a simulation as one HTML file: its inputs, a table and plots.
 
-Self-contained: styles inside, plots as inline SVG, no script, nothing loaded from anywhere, so it can be mailed or
-kept beside a decision. It follows the reader's light or dark setting and prints well.
+The file is self-contained (inline styles, plots as inline SVG, no script, no external resources), so that it can be
+mailed or archived. It follows the reader's light or dark setting and prints well.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from baton.sim.run.metrics import Summary
 
 
 def run_report(summaries: Sequence[Summary], asked: Mapping[str, str]) -> str:
-    """The report of one or more runs, one line per policy (of several seeds, the first is drawn)."""
+    """The report of one or more runs; the plots show the first seed of each policy."""
     drawn = list({summary.policy: summary for summary in reversed(summaries)}.values())[::-1]
     share = [number / 100 for number in range(101)]
     plots = [
@@ -29,14 +29,14 @@ def run_report(summaries: Sequence[Summary], asked: Mapping[str, str]) -> str:
             "Completion times",
             [Series(summary.policy, summary.jct_quantiles_s, share) for summary in drawn],
             x_label="seconds (logarithmic)",
-            y_label="part of jobs done within",
+            y_label="fraction of jobs completed within",
             log_x=True,
         ),
         line_chart(
             "Waits",
             [Series(summary.policy, [max(1.0, wait) for wait in summary.wait_quantiles_s], share) for summary in drawn],
             x_label="seconds (logarithmic, at least 1)",
-            y_label="part of jobs that wait at most",
+            y_label="fraction of jobs that wait at most",
             log_x=True,
         ),
         *(
@@ -73,7 +73,7 @@ def run_report(summaries: Sequence[Summary], asked: Mapping[str, str]) -> str:
         columns = ("tenant", "jobs", "GPU hours", "mean JCT", "mean wait", "slowdown", "finish-time fairness")
         sections.append(_section(f"Tenants under {summary.policy}", _table(columns, rows)))
         if summary.impossible or summary.unfinished:
-            lost = [("larger than the cluster", summary.impossible), ("never finished", summary.unfinished)]
+            lost = [("cannot fit the cluster", summary.impossible), ("did not finish", summary.unfinished)]
             text = "; ".join(
                 f"{why}: {', '.join(names[:10])}{' …' if len(names) > 10 else ''}" for why, names in lost if names
             )
@@ -82,7 +82,7 @@ def run_report(summaries: Sequence[Summary], asked: Mapping[str, str]) -> str:
 
 
 def fill_report(results: Sequence[FillResult], asked: Mapping[str, str]) -> str:
-    """The report of a fill: allocation and fragmentation over the arrived demand, means of the seeds."""
+    """The report of a fill: allocation and fragmentation over the arrived demand, as means over the seeds."""
     policies = list(dict.fromkeys(result.policy for result in results))
     curves = {policy: mean_curves([result for result in results if result.policy == policy]) for policy in policies}
 
@@ -96,9 +96,9 @@ def fill_report(results: Sequence[FillResult], asked: Mapping[str, str]) -> str:
 
     plots = (
         chart("Allocated", 0, "% of capacity"),
-        chart("Allocated, where policies part", 0, "% of capacity", start=80),
+        chart("Allocated, from 80 % of demand", 0, "% of capacity", start=80),
         chart("Fragmented", 1, "% of capacity"),
-        chart("Fragmented part of what is free", 2, "% of free capacity"),
+        chart("Fragmented part of the free capacity", 2, "% of free capacity"),
     )
     sections = [
         _section("Policies", _table(FILL_COLUMNS, fill_rows(results))),
@@ -133,7 +133,7 @@ RUN_COLUMNS = (
 
 
 def run_row(summary: Summary) -> tuple[str, ...]:
-    """One run as a line of the table, for the terminal and for the page."""
+    """One run as a row of the table, on the terminal and in the report."""
     return (
         summary.policy,
         str(summary.seed),
@@ -152,7 +152,7 @@ def run_row(summary: Summary) -> tuple[str, ...]:
 
 
 def fill_rows(results: Sequence[FillResult]) -> list[tuple[str, ...]]:
-    """One line per policy, means over its seeds."""
+    """One row per policy, with means over its seeds."""
     rows = []
     for policy in dict.fromkeys(result.policy for result in results):
         mine = [result for result in results if result.policy == policy]
@@ -170,7 +170,7 @@ def fill_rows(results: Sequence[FillResult]) -> list[tuple[str, ...]]:
 
 
 def mean_curves(results: Sequence[FillResult]) -> tuple[list[float], list[float], list[float]]:
-    """Means over seeds, as far as every seed reached."""
+    """Means over seeds, up to the demand that every seed reached."""
     allocated, fragmented, of_free = (
         [sum(values) / len(values) for values in zip(*curves, strict=False)]
         for curves in (
@@ -183,7 +183,7 @@ def mean_curves(results: Sequence[FillResult]) -> tuple[list[float], list[float]
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them: 45 s, 12.5 min, 3.2 h, 12 d."""
+    """A duration for people: 45 s, 12.5 min, 3.2 h, 12.0 d."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5_400:

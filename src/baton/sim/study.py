@@ -1,4 +1,4 @@
-"""What is simulated, gathered from files and options once and given to every run: trace, cluster, settings."""
+"""A study: the trace, cluster and settings, read once from files and options and shared by every run."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 
 from baton.engine.objects import Node, Pod
-from baton.sim.policies import Policy
 from baton.sim.run.metrics import Summary
 from baton.sim.run.replay import Replay
 from baton.sim.run.settings import Settings
 from baton.sim.run.translation import engine_node
+from baton.sim.scheduling_policies import Policy
 from baton.sim.traces.readers import read_jobs, read_nodes
 from baton.sim.traces.recorded import read_state
 from baton.sim.traces.synthetic import SyntheticSettings, generate
@@ -18,7 +18,7 @@ from baton.sim.traces.workload import TraceJob, uniform_cluster
 
 
 class Study(msgspec.Struct, frozen=True, kw_only=True):
-    """Without jobs of its own, a study makes them up anew for each seed."""
+    """What to simulate. Without a trace, each seed generates its own jobs."""
 
     source: str
     jobs: tuple[TraceJob, ...] | None
@@ -41,12 +41,12 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
         made_up: SyntheticSettings,
         settings: Settings,
     ) -> "Study":
-        """Read what is named; a uniform cluster and a made-up trace stand in for the rest."""
+        """Read the named files; a uniform cluster and a generated trace replace those that are not given."""
         remarks: list[str] = []
         background: tuple[Pod, ...] = ()
         if state is not None:
             found, background = read_state(state)
-            remarks.append(f"{state}: {len(found):,} nodes, {len(background):,} pods that stay")
+            remarks.append(f"{state}: {len(found):,} nodes, {len(background):,} running pods, which stay")
         elif nodes is not None:
             listed, skipped = read_nodes(nodes)
             found = tuple(engine_node(node, settings.slots_per_card) for node in listed)
@@ -59,7 +59,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
         else:
             found = tuple(engine_node(node, settings.slots_per_card) for node in uniform_cluster(gpus, cards_per_node))
         jobs: tuple[TraceJob, ...] | None = None
-        source = f"made up ({made_up.jobs:,} jobs, load {made_up.load:g})"
+        source = f"generated ({made_up.jobs:,} jobs, load {made_up.load:g})"
         if trace is not None:
             widest = max((len(node.cards) for node in found), default=cards_per_node)
             read = read_jobs(trace, cards_per_node=widest or cards_per_node)
@@ -78,11 +78,11 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def described(self) -> dict[str, str]:
-        """What a report says was asked."""
+        """The facts that a report shows above its results."""
         cards = sum(len(node.cards) for node in self.nodes)
         facts = {"trace": self.source, "cluster": f"{len(self.nodes):,} nodes, {cards:,} cards"}
         if self.settings.slots_per_card > 1:
-            facts["sharing"] = f"{self.settings.slots_per_card} jobs on a card"
+            facts["sharing"] = f"{self.settings.slots_per_card} jobs per card"
         if self.settings.node_mtbf_s:
             facts["node failures"] = f"every {self.settings.node_mtbf_s / 3600:g} h"
         facts["restart"] = f"{self.settings.restart_s:g} s"
@@ -90,7 +90,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def simulate(study: Study, task: tuple[Policy, int], progress: Callable[[int, int], None] | None = None) -> Summary:
-    """One run of the study under one policy with one seed."""
+    """Run the study once, under one policy and with one seed."""
     policy, seed = task
     jobs = study.jobs if study.jobs is not None else generate(msgspec.structs.replace(study.made_up, seed=seed))
     settings = msgspec.structs.replace(study.settings, seed=seed)

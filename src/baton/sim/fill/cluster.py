@@ -1,4 +1,4 @@
-"""The cluster of a fill, as arrays: free CPU, memory and cards per node, in the order in which ties are broken."""
+"""The cluster of a fill as arrays: free CPU, memory and cards per node, in the order that breaks ties."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ import numpy.typing as npt
 from baton.engine.cards.fragmentation import WHOLE_CARD, Amounts, Shape
 from baton.sim.traces.workload import TraceJob, TraceNode
 
-# What the study allows on one node; it never binds, but it is part of the filter.
+# The study's limit per node; it is never reached, but it is part of the filter.
 MAX_PODS_PER_NODE = 1001
 
 
 @dataclass
 class Cluster:
-    """Nodes as arrays. `changes` holds the clock of each node's last change, by which kept scores know their age."""
+    """Nodes as arrays. `changes` holds the clock of each node's last change, which tells whether a score is stale."""
 
     names: tuple[str, ...]
     model_names: tuple[str, ...]
@@ -33,7 +33,7 @@ class Cluster:
 
     @classmethod
     def of(cls, nodes: Sequence[TraceNode], order: npt.NDArray[np.int64] | None = None) -> "Cluster":
-        """The empty cluster of these nodes, standing in `order`."""
+        """The empty cluster of these nodes, in `order`."""
         listed = list(nodes) if order is None else [nodes[index] for index in order]
         model_names = tuple(dict.fromkeys(node.model for node in nodes))
         number = {name: index for index, name in enumerate(model_names)}
@@ -55,7 +55,7 @@ class Cluster:
         )
 
     def with_room(self, pod: "Pod") -> npt.NDArray[np.bool_]:
-        """Which nodes can take the pod."""
+        """The nodes that have room for the pod."""
         fits = (self.cpu_free >= pod.shape.cpu_milli) & (self.memory_free >= pod.memory_mib)
         fits &= self.pods < MAX_PODS_PER_NODE
         if pod.shape.total_milli:
@@ -77,7 +77,7 @@ class Cluster:
 
 
 class Pod(msgspec.Struct, frozen=True):
-    """An arrival: its shape, its memory and which models it may run on, by the cluster's numbering."""
+    """An arrival: its shape, its memory and the models it may run on, in the cluster's numbering."""
 
     shape: Shape
     memory_mib: int

@@ -1,15 +1,16 @@
 """Fill mode: pods arrive until a cluster is full and never leave, as in the study of FGD (USENIX ATC'23).
 
-The recipe, kept exactly because the published numbers depend on each part of it:
+Each part of the procedure follows the study exactly, because the published numbers depend on it:
 
-- All pods of the trace arrive in a seeded random order, then pods drawn from the same list until the demand for cards
-  reaches `load` times the capacity. Times in the trace are ignored. A pod that does not fit is dropped, not queued.
-- Nodes stand in a seeded random order, and every tie goes to the first of them.
-- The target workload of the fragmentation measure is made of the trace as it was before pods were added.
-- The curves' abscissa is the demand that has arrived, in whole per cent of the capacity; a point is the mean over the
+- All pods of the trace arrive in a seeded random order, followed by pods drawn from the same list until the demand for
+  cards reaches `load` times the capacity. Times in the trace are ignored. A pod that does not fit is dropped, not
+  queued.
+- Nodes are in a seeded random order, and every tie goes to the first of them.
+- The target workload of the fragmentation measure is the trace as it was before pods were added.
+- The curves run over the demand that has arrived, in whole per cent of the capacity; a point is the mean over the
   arrivals that round to it.
 
-One run is single-threaded and works on one set of arrays; only the chosen node's row changes.
+One fill is single-threaded and works on one set of arrays; only the chosen node's row changes.
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ LOAD = 1.3
 
 
 class FillResult(msgspec.Struct, frozen=True):
-    """The curves of one run; index = arrived demand in per cent of the capacity, values in per cent of the capacity."""
+    """The curves of one fill, in per cent of the capacity, indexed by arrived demand in per cent of the capacity."""
 
     policy: str
     seed: int
@@ -43,13 +44,13 @@ class FillResult(msgspec.Struct, frozen=True):
         """Allocated capacity when this much demand had arrived."""
         if not 0 <= arrived_percent < len(self.allocated_percent):
             raise UsageError(
-                f"arrival {arrived_percent} % was not reached; the run ended at {len(self.allocated_percent) - 1} %"
+                f"the fill did not reach {arrived_percent} % of demand; it ended at {len(self.allocated_percent) - 1} %"
             )
         return self.allocated_percent[arrived_percent]
 
 
 def arrivals(jobs: Sequence[TraceJob], capacity_milli: int, load: float, rng: np.random.Generator) -> list[int]:
-    """Indices of the pods that arrive, in order."""
+    """The indices of the pods that arrive, in order."""
     demand = np.array([job.total_milli for job in jobs], dtype=np.int64)
     target = load * capacity_milli
     order = [int(index) for index in rng.permutation(len(jobs))]
@@ -60,7 +61,7 @@ def arrivals(jobs: Sequence[TraceJob], capacity_milli: int, load: float, rng: np
         return order
     if not total:
         raise BatonError(
-            "no pod of the trace asks for a card, so the demand for cards cannot reach the load; use another"
+            "no pod of the trace asks for a card, so the demand for cards cannot reach the load; use another trace"
         )
     while True:
         drawn = int(rng.integers(len(jobs)))
@@ -119,14 +120,14 @@ def fill(
 
 
 def fill_task(shared: tuple[Sequence[TraceJob], Sequence[TraceNode]], task: tuple[str, int, float]) -> FillResult:
-    """One fill of many, for `in_parallel`."""
+    """One fill, as a task for `in_parallel`."""
     jobs, nodes = shared
     policy, seed, load = task
     return fill(jobs, nodes, policy, seed, load)
 
 
 def fragment_of(workload: TargetWorkload, cluster: Cluster, node: int) -> float:
-    """The weighted fragment of one node."""
+    """The weighted fragmentation of one node."""
     here = slice(node, node + 1)
     return float(
         fragmentation.fragments(workload, cluster.cpu_free[here], cluster.card_free[here], cluster.model[here])[0]

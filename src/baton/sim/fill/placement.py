@@ -1,7 +1,7 @@
-"""The six placement policies of the FGD study, each an integer score per node and a choice of card.
+"""The six placement policies of the FGD study, each an integer score per node and a choice of cards.
 
-A policy sees the nodes that have room and returns one of them and the cards to use. All break ties by the first node
-in the cluster's order. `Random` is the exception: it scores nothing and draws both.
+A policy receives the nodes that have room and returns one of them and the cards to use. Ties go to the first node in
+the cluster's order. Random placement is the exception: it draws the node and the cards.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from baton.engine.cards import fragmentation
 from baton.engine.cards.fragmentation import WHOLE_CARD, Shape, TargetWorkload
 from baton.sim.fill.cluster import Cluster, Pod
 
-# The largest node of the study, by which the baselines scale CPU and cards.
+# The largest node of the study; the baselines scale CPU and cards by it.
 LARGEST_CPU_MILLI = 128_000
 LARGEST_CARDS_MILLI = 8_000
 
@@ -28,11 +28,11 @@ class Chooser(Protocol):
     def __init__(self, cluster: Cluster, workload: TargetWorkload, rng: np.random.Generator) -> None: ...
 
     def choose(self, pod: Pod, fits: Mask) -> tuple[int, Sequence[int]]:
-        """The node, among those that fit, and the cards of it."""
+        """One of the nodes that fit, and its cards to use."""
         ...
 
     def placed(self, pod: Pod, node: int, fragment: float) -> None:
-        """Hear of the placement and of the node's new weighted fragment."""
+        """Called after each placement with the node's new weighted fragmentation."""
         ...
 
 
@@ -42,7 +42,7 @@ def cards_in_order(cluster: Cluster, node: int, shape: Shape) -> list[int]:
 
 
 def tightest_cards(cluster: Cluster, node: int, shape: Shape) -> list[int]:
-    """The cards with the least room that is still enough, the first of equals."""
+    """The cards with the least sufficient room; ties go to the first."""
     if not shape.total_milli:
         return []
     free = cluster.card_free[node]
@@ -69,7 +69,7 @@ class RandomFit:
 
 
 class ScoredFit:
-    """A policy that scores all nodes at once and takes the tightest cards of the best."""
+    """A policy that scores all nodes at once and takes the tightest cards of the best node."""
 
     def __init__(self, cluster: Cluster, workload: TargetWorkload, rng: np.random.Generator) -> None:  # noqa: ARG002  # the form of a policy
         self._cluster = cluster
@@ -86,7 +86,7 @@ class ScoredFit:
 
 
 class DotProduct(ScoredFit):
-    """Tetris-like: the smaller the product of the request and what is free, the better."""
+    """Like Tetris: the smaller the product of the request and the free capacity, the better."""
 
     def scores(self, pod: Pod) -> Scores:
         cpu = self._cluster.cpu_free / LARGEST_CPU_MILLI * (pod.shape.cpu_milli / LARGEST_CPU_MILLI)
@@ -95,7 +95,7 @@ class DotProduct(ScoredFit):
 
 
 class BestFit(ScoredFit):
-    """The least left over, CPU and cards weighing the same."""
+    """The node with the least left over; CPU and cards have equal weight."""
 
     def scores(self, pod: Pod) -> Scores:
         cpu = (self._cluster.cpu_free - pod.shape.cpu_milli) / LARGEST_CPU_MILLI
@@ -123,7 +123,7 @@ class Packing(ScoredFit):
 
 
 class Clustering(ScoredFit):
-    """Pods of one request class together: alone with their own, then among others, then an empty node."""
+    """Groups pods by request class: first nodes with only that class, then mixed nodes, then empty nodes."""
 
     def __init__(self, cluster: Cluster, workload: TargetWorkload, rng: np.random.Generator) -> None:
         super().__init__(cluster, workload, rng)
@@ -152,7 +152,7 @@ class Clustering(ScoredFit):
 
 
 class GradientDescent:
-    """FGD. Scores are kept per shape and corrected only on the nodes that changed since the shape was last seen."""
+    """FGD. Scores are kept per shape and updated only for nodes that have changed since the shape's last arrival."""
 
     def __init__(self, cluster: Cluster, workload: TargetWorkload, rng: np.random.Generator) -> None:  # noqa: ARG002  # the form of a policy
         self._cluster = cluster

@@ -1,7 +1,7 @@
-"""What happens when: the events to come, by time.
+"""The events to come, ordered by time.
 
-Those of one time are ordered by kind (an end frees a card before an arrival at the same second asks for one), then by a
-sequence number, so a run is a function of its inputs.
+Events at the same time are ordered by kind (an end frees a card before an arrival in the same second asks for one), and
+then by a sequence number, so that a run is a function of its inputs.
 """
 
 import heapq
@@ -30,11 +30,11 @@ class Entry(NamedTuple):
     number: int
     subject: GroupKey | NodeName | None
     stamp: int
-    """Tells an entry that still counts from one that was overtaken: see who enters it."""
+    """Distinguishes a valid entry from a superseded one; the code that enters it defines its meaning."""
 
 
 class Agenda:
-    """The entries to come, and the time of the last one taken."""
+    """The entries to come, and the time of the last entry that was taken."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -45,13 +45,13 @@ class Agenda:
         heapq.heappush(self._heap, Entry(time_s, kind, next(self._numbers), subject, stamp))
 
     def take(self) -> Entry:
-        """The next one; its time is now."""
+        """Take the next entry; its time becomes the current time."""
         entry = heapq.heappop(self._heap)
         self.now_s = entry.time_s
         return entry
 
     def more_now(self) -> bool:
-        """Whether anything else happens at this very time."""
+        """Whether another entry has the current time."""
         return bool(self._heap) and self._heap[0].time_s <= self.now_s
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
-"""The simulator's own books: who holds which card, how much is free, how much of that is a fragment.
+"""The simulator's own books: who holds which card, how much is free, and how much of that is fragmented.
 
-They are kept apart from the engine's ledger on purpose. Use and fragmentation are measured here, and a plan that
-gives out more of a card than there is cannot be written down, so it ends the run.
+They are deliberately separate from the engine's ledger. The simulator measures use and fragmentation here, and ends the
+run if a plan allocates more of a card than exists.
 """
 
 from collections import Counter, defaultdict
@@ -16,11 +16,11 @@ from baton.sim.run.translation import model_of
 
 
 class DefectError(RuntimeError):
-    """The engine planned something impossible. Not the user's fault, so it keeps its traceback."""
+    """The engine made an impossible plan. It is a bug and not a user's mistake, so it keeps its traceback."""
 
 
 class CardBooks:
-    """Cards and their holders. A claim on a card is its milli, or one slot when cards are time-shared."""
+    """Cards and their holders. A claim on a card is counted in milli, or in slots when cards are time-shared."""
 
     def __init__(self, nodes: Sequence[Node], shapes: Iterable[Shape], *, slots_per_card: int) -> None:
         self._room = slots_per_card if slots_per_card > 1 else WHOLE_CARD
@@ -45,12 +45,12 @@ class CardBooks:
         self._down: dict[int, bool] = {}
 
     def reserve(self, grants: Iterable[CardGrant]) -> None:
-        """Cards that somebody outside the simulation holds for good."""
+        """Claim cards for pods that stay for the whole simulation."""
         for grant in grants:
             self._claim(grant.card, 1 if self._by_slot else min(grant.share_milli or WHOLE_CARD, WHOLE_CARD))
 
     def take(self, holder: GroupKey, cards: Iterable[CardId], milli: int) -> None:
-        """Write down that the holder has this part of each card."""
+        """Record that the holder has this part of each card."""
         for card in cards:
             self._claim(card, 1 if self._by_slot else milli)
             self.held_milli += WHOLE_CARD // self._room if self._by_slot else milli
@@ -59,18 +59,18 @@ class CardBooks:
             self.holders[card][holder] = None
 
     def give_back(self, holder: GroupKey, cards: Iterable[CardId], milli: int) -> None:
-        """Strike the holder out."""
+        """Record that the holder has released the cards."""
         for card in cards:
             self._claim(card, -1 if self._by_slot else -milli)
             self.held_milli -= WHOLE_CARD // self._room if self._by_slot else milli
             self.holders[card].pop(holder, None)
 
     def set_down(self, node: NodeName, *, down: bool) -> None:
-        """A node that is down has nothing free."""
+        """Mark a node as down; it then has no free capacity."""
         self._down[self._rows[node]] = down
 
     def fragmented_milli(self) -> float:
-        """Free milli-cards that the typical task cannot use."""
+        """Free capacity, in thousandths of a card, that the typical task cannot use."""
         if not self._workload.weight:
             return 0.0
         free = self._free

@@ -1,6 +1,6 @@
-"""Whether a job could ever run: would all of its tasks fit the cluster if nothing else were there?
+"""Whether a job can ever run: would all of its tasks fit the empty cluster?
 
-A job that could not is named in the result instead of waiting for ever.
+A job that cannot is reported in the result and does not enter the run.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ _MOST_PODS = 1000
 
 
 class EmptyCluster:
-    """Counts of equal nodes, and what was found out about equal jobs."""
+    """The number of nodes of each kind, and the answers for each shape of job."""
 
     def __init__(self, nodes: Sequence[Node], *, slots_per_card: int) -> None:
         self._slots = slots_per_card
@@ -31,7 +31,7 @@ class EmptyCluster:
         self._known: dict[tuple[object, ...], int] = {}
 
     def fits(self, job: TraceJob) -> bool:
-        """Whether every task of the job finds a place."""
+        """Whether every task of the job fits."""
         shape = (job.shape, job.memory_mib, job.card_memory_mib)
         if shape not in self._known:
             self._known[shape] = self._tasks(job)

@@ -1,4 +1,4 @@
-"""A job of the trace on its way through a run: where it is, how far, and how fast."""
+"""A job of the trace during a run: its place, its progress and its speed."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ from baton.sim.traces.workload import TraceJob
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """A job and how far it is. `attempt` counts its starts, `ends_stamp` the times its end was moved."""
+    """A job and its progress. `attempt` counts submissions to the engine; `ends_stamp` counts changes of its end."""
 
     job: TraceJob
     key: GroupKey
@@ -43,7 +43,7 @@ class Run:
         return self.ran_s * self.job.gpus
 
     def settle(self, now_s: float) -> float:
-        """Count what the job did since it was last looked at; the answer is the part of it that went into a restart."""
+        """Account for the job's progress since the last call; returns the time that it spent on a restart."""
         elapsed_s = now_s - self.settled_s
         self.settled_s = now_s
         if not self.running or elapsed_s <= 0:

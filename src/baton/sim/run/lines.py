@@ -1,8 +1,8 @@
-"""Waiting lines, one per shape of job, of which the engine sees only the heads.
+"""Waiting lines, one per shape of job; the engine sees only the head of each.
 
-Equal jobs are interchangeable to placement: the second of them cannot start before the first. So the engine needs to
-see no more of a line than could start in one cycle, and a backlog of ten thousand jobs costs no more than a hundred.
-A line is in the policy's order; a better job that joins takes the place of the last one that is seen.
+Equal jobs are interchangeable for placement: the second cannot start before the first. The engine therefore needs to
+see only as much of a line as could start in one cycle, and a backlog of ten thousand jobs costs no more than one of a
+hundred. A line is in the policy's order; when a better job joins, it displaces the last visible one.
 """
 
 import heapq
@@ -22,7 +22,7 @@ class _Line:
 
 
 class WaitingLines:
-    """Jobs by shape, each line with its seen head and its unseen rest."""
+    """Jobs by shape; each line has a visible head and a hidden rest."""
 
     def __init__(self) -> None:
         self._lines: dict[Hashable, _Line] = {}
@@ -33,12 +33,12 @@ class WaitingLines:
         return len(self._places)
 
     def join(self, key: GroupKey, shape: Hashable, place: Place) -> None:
-        """A job begins to wait, unseen."""
+        """Add a waiting job, hidden at first."""
         heapq.heappush(self._lines.setdefault(shape, _Line()).unseen, (place, key))
         self._places[key] = (shape, place)
 
     def leave(self, key: GroupKey) -> None:
-        """A job that was seen has started."""
+        """Remove a visible job that has started."""
         shape, place = self._places.pop(key)
         self._lines[shape].seen.remove((place, key))
         self.seen.discard(key)
@@ -47,7 +47,7 @@ class WaitingLines:
         return key in self._places
 
     def hasten(self, key: GroupKey, place: Place) -> None:
-        """A job moves up in its line."""
+        """Move a job up in its line."""
         shape, before = self._places[key]
         line = self._lines[shape]
         self._places[key] = (shape, place)
@@ -60,7 +60,7 @@ class WaitingLines:
             heapq.heappush(line.unseen, (place, key))
 
     def look(self, most: Callable[[Hashable], int]) -> Iterator[tuple[GroupKey, bool]]:
-        """Who comes into sight (true) and who goes out of it, when `most(shape)` of each line may be seen."""
+        """The jobs that become visible (true) and hidden (false) when each line may show `most(shape)` jobs."""
         for shape, line in self._lines.items():
             limit = most(shape)
             while line.unseen and (len(line.seen) < limit or (line.seen and line.unseen[0] < line.seen[-1])):

@@ -1,15 +1,15 @@
-"""What a run says about a policy: times of jobs, use of cards over time, fairness between tenants.
+"""The results of a run: job times, card use over time, and fairness between tenants.
 
 Definitions, because the literature has several of each:
 
-- *JCT*: end minus submission. *Wait*: JCT minus the time the job was running. *Slowdown*: JCT over the job's own
-  duration, which is taken as at least ten seconds so that tiny jobs do not own the mean.
-- *Jain's index* of the tenants' mean slowdowns: 1 when all suffer alike, 1/n when one suffers alone.
-- *Finish-time fairness* of a job: its JCT over the JCT it would have had if each of the n tenants had 1/n of the cards
-  to itself, first come first served (a gang larger than that runs on the share, longer). Above 1, sharing cost the job
-  time. Medians and means over jobs, and the mean per tenant.
-- *Utilisation*: card time held by jobs over all card time until the last job ended. *Busy window*: the same until the
-  last submission, which leaves out the tail in which a long job keeps the run going.
+- *JCT*: end minus submission. *Wait*: JCT minus the time the job was running. *Slowdown*: JCT divided by the job's own
+  duration, which counts as at least ten seconds so that tiny jobs do not dominate the mean.
+- *Jain's index* of the tenants' mean slowdowns: 1 when all tenants are slowed equally, 1/n when only one is.
+- *Finish-time fairness* of a job: its JCT divided by the JCT that it would have had if each of the n tenants had 1/n of
+  the cards to itself, first come, first served (a gang larger than that runs on the share, for longer). Above 1,
+  sharing cost the job time. It is reported as median and mean over jobs, and as the mean per tenant.
+- *Utilisation*: card time held by jobs divided by all card time until the last job ended. *Busy window*: the same until
+  the last submission, which excludes the tail in which a long job keeps the run going.
 """
 
 import heapq
@@ -26,7 +26,7 @@ POINTS = 300
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one job. Times are since the first submission; a job that never ran has no start."""
+    """The result of one job. Times count from the first submission; a job that never ran has no start."""
 
     name: str
     tenant: str
@@ -54,7 +54,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Distribution(msgspec.Struct, frozen=True):
-    """A sample in a few numbers."""
+    """The summary statistics of a sample."""
 
     mean: float
     p50: float
@@ -72,7 +72,7 @@ class Distribution(msgspec.Struct, frozen=True):
 
 
 class Moment(msgspec.Struct, frozen=True, array_like=True):
-    """The cluster at one time, valid until the next."""
+    """The state of the cluster from one time until the next moment."""
 
     time_s: float
     held_milli: int
@@ -82,7 +82,7 @@ class Moment(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """Means over equal stretches of time; `time_h` is the middle of each."""
+    """Means over equal intervals of time; `time_h` is the middle of each."""
 
     time_h: list[float]
     utilisation: list[float]
@@ -92,7 +92,7 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 class Tenant(msgspec.Struct, frozen=True):
-    """One tenant's share of the trouble."""
+    """The results of one tenant."""
 
     name: str
     jobs: int
@@ -104,7 +104,7 @@ class Tenant(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """A run in numbers."""
+    """The results of a run."""
 
     policy: str
     seed: int
@@ -144,7 +144,7 @@ def summarise(
     lost_gpu_s: float,
     cycles: int,
 ) -> Summary:
-    """All numbers of a run."""
+    """Compute the results of a run."""
     done = [outcome for outcome in outcomes if outcome.end_s is not None]
     fairness = finish_time_fairness(jobs, {outcome.name: outcome for outcome in done}, capacity_milli / 1000)
     by_tenant = tenants(done, fairness)
@@ -188,7 +188,7 @@ def jain(values: Sequence[float]) -> float:
 
 
 def alone_jct(jobs: Sequence[TraceJob], share_gpus: float) -> dict[str, float]:
-    """JCT of each job when its tenant has `share_gpus` cards to itself, first come first served."""
+    """The JCT of each job if its tenant had `share_gpus` cards to itself, first come, first served."""
     found: dict[str, float] = {}
     running: list[tuple[float, float]] = []
     free, now = share_gpus, 0.0
@@ -210,7 +210,7 @@ def alone_jct(jobs: Sequence[TraceJob], share_gpus: float) -> dict[str, float]:
 def finish_time_fairness(
     jobs: Sequence[TraceJob], outcomes: Mapping[str, Outcome], total_gpus: float
 ) -> dict[str, float]:
-    """JCT of each finished job over its JCT with an equal share of the cards for each tenant."""
+    """The JCT of each finished job divided by its JCT with an equal share of the cards for each tenant."""
     by_tenant: dict[str, list[TraceJob]] = defaultdict(list)
     for job in jobs:
         if job.name in outcomes:
@@ -223,7 +223,7 @@ def finish_time_fairness(
 
 
 def tenants(outcomes: Sequence[Outcome], fairness: Mapping[str, float]) -> list[Tenant]:
-    """Per tenant, by name."""
+    """The results per tenant, sorted by name."""
     grouped: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         grouped[outcome.tenant].append(outcome)
@@ -242,7 +242,7 @@ def tenants(outcomes: Sequence[Outcome], fairness: Mapping[str, float]) -> list[
 
 
 def curve(moments: Sequence[Moment], end_s: float, capacity_milli: int, points: int = POINTS) -> Curve:
-    """Time-weighted means of the moments over equal stretches until `end_s`."""
+    """Time-weighted means of the moments over equal intervals until `end_s`."""
     if not moments or end_s <= moments[0].time_s or not capacity_milli:
         return Curve([], [], [], [], [])
     start_s = moments[0].time_s
@@ -264,7 +264,7 @@ def curve(moments: Sequence[Moment], end_s: float, capacity_milli: int, points: 
 
 
 def utilisation_until(moments: Sequence[Moment], until_s: float, capacity_milli: int) -> float:
-    """Held card time over all card time from the first moment to `until_s`."""
+    """Held card time divided by all card time from the first moment to `until_s`."""
     if not moments or until_s <= moments[0].time_s or not capacity_milli:
         return 0.0
     held = 0.0

@@ -1,8 +1,8 @@
-"""What a policy may know of a job's duration: nothing, the truth, or a guess from history.
+"""What a policy knows of a job's duration: nothing, the true value, or a prediction from history.
 
-Guesses come from the engine's own history of durations, the one that a live scheduler would keep. A trace's family
-stands in for the job's name, which in a live cluster says what recurs. A job of which nothing like it has run yet is
-taken to run for an hour, and a guess that a job has outlived is doubled until it is ahead again.
+Predictions come from the engine's own history of durations, as in a live scheduler. The family of a trace's job
+replaces the job's name, by which a live cluster recognises recurring jobs. A job without any similar predecessor is
+predicted to run for an hour, and a prediction that a job has outlived is doubled until it lies ahead again.
 """
 
 from enum import StrEnum
@@ -15,7 +15,7 @@ FIRST_GUESS_S = 3600.0
 
 
 class Foresight(StrEnum):
-    """What a policy knows of a job's duration when it arrives."""
+    """What a policy knows of a job's duration when the job arrives."""
 
     NONE = "none"
     PERFECT = "perfect"
@@ -23,13 +23,13 @@ class Foresight(StrEnum):
 
 
 class TraceHistory:
-    """The engine's history, asked about jobs of a trace."""
+    """The engine's history of durations, for jobs of a trace."""
 
     def __init__(self) -> None:
         self._history = DurationHistory()
 
     def observe(self, job: TraceJob, duration_s: float) -> None:
-        """A job ended after running for this long."""
+        """Record that a job has ended after running for this long."""
         self._history.finished(self._name(job), job.total_milli, duration_s)
 
     def predict(self, job: TraceJob) -> float:
@@ -39,12 +39,12 @@ class TraceHistory:
 
     @staticmethod
     def _name(job: TraceJob) -> GroupKey:
-        # The dot ends the name, so that the history does not take the number of a family for that of a run.
+        # The dot ends the name, so that the history does not mistake the number of a family for that of a run.
         return GroupKey(f"{job.tenant}/{job.family}." if job.family else f"{job.tenant}/{job.name}")
 
 
 def corrected(guess_s: float, ran_s: float) -> float:
-    """The guess for a job that has already run for `ran_s`: doubled until it lies ahead."""
+    """The prediction for a job that has already run for `ran_s`, doubled until it lies ahead."""
     while guess_s <= ran_s:
         guess_s = max(2 * guess_s, 1.0)
     return guess_s

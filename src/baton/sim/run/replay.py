@@ -1,15 +1,16 @@
 """A run: discrete events around the engine.
 
-Jobs arrive, run and end; nodes fail and return; after every change the engine is asked what to do, and what it plans
-happens at once. When things happen is in the `agenda`; jobs that wait, and what the engine is told of them, are in
-`waiting`; this is what starts, stops and slows them.
+Jobs arrive, run and end; nodes fail and return. After every change the simulator asks the engine for a plan and carries
+it out at once. `agenda` holds the events to come; `waiting` holds the waiting jobs and tells the engine about them;
+this module starts, stops and slows jobs.
 
 A job is a gang: it runs while all of its tasks hold their cards and stops as a whole. A stopped job keeps its progress
-(to the last checkpoint when its node failed) and pays `restart_s` of card time before it goes on. Jobs on one card slow
-each other by the model in `sharing`; when a neighbour comes or goes, progress so far is settled and the end moves.
+(up to the last checkpoint when its node failed) and pays `restart_s` of card time before it continues. Jobs on one card
+slow each other by the model in `sharing`; when a neighbour comes or goes, the progress so far is settled and the end
+moves.
 
-The loop keeps its own books of who holds which card. They are how utilisation is measured, and they check the engine:
-a plan that gives out more of a card than there is ends the run as a defect.
+The loop keeps its own books of who holds which card. They measure utilisation and check the engine: a plan that
+allocates more of a card than exists ends the run as a defect.
 """
 
 from collections import Counter, defaultdict
@@ -24,7 +25,6 @@ from baton.engine.engine import Engine
 from baton.engine.objects import Node, Pod, Queue
 from baton.engine.plan import Binding, Plan
 from baton.model.ids import CardId, GroupKey, NodeName, PodKey, QueueName
-from baton.sim.policies import Policy, next_level
 from baton.sim.run.agenda import Agenda, Entry, Kind
 from baton.sim.run.books import CardBooks, DefectError
 from baton.sim.run.feasibility import EmptyCluster
@@ -34,6 +34,7 @@ from baton.sim.run.settings import Settings
 from baton.sim.run.sharing import Resident
 from baton.sim.run.translation import running_pod
 from baton.sim.run.waiting import QUEUE, Waiting
+from baton.sim.scheduling_policies import Policy, next_level
 from baton.sim.traces.workload import TraceJob
 
 _ROUNDS_PER_CYCLE = 50
@@ -86,7 +87,7 @@ class Replay:
         self._sample_due_s = 0.0
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> Summary:
-        """Until the last job has ended, or nothing can happen any more."""
+        """Run until the last job has ended or no event is left."""
         total = len(self.runs)
         self._open_cluster()
         for key, run in self.runs.items():
@@ -147,7 +148,7 @@ class Replay:
                 self._demote(run)
 
     def _demote(self, run: Run) -> None:
-        """The job has attained the next level of service and counts for less from now on."""
+        """The job has attained the next level of service, which lowers its priority."""
         self._settle(run)
         run.promoted = False
         self._running_levels[run.level] -= 1
@@ -157,7 +158,7 @@ class Replay:
         self._changed(room=False)
 
     def _decide(self) -> None:
-        """Ask the engine until it has nothing more to move; its evictions make room that it fills in the next round."""
+        """Ask the engine until it plans no more changes: it uses the room of its evictions in the next round."""
         self._cycle_due = False
         if self.now_s < self._next_cycle_s:
             self._agenda.enter(self._next_cycle_s, Kind.CYCLE, None)
@@ -177,7 +178,7 @@ class Replay:
         return self._waiting.look((self.books.capacity_milli - self.books.held_milli) / WHOLE_CARD)
 
     def _worth_asking(self) -> bool:
-        """Whether anything that waits could move: a free card, no need of one, or somebody who counts for less."""
+        """Whether a waiting job could start: on a free card, without a card, or by preempting another job."""
         seen = self._waiting.seen
         if not seen:
             return False
@@ -191,7 +192,7 @@ class Replay:
         return min(self.runs[key].level for key in seen) < running
 
     def _carry_out(self, plan: Plan) -> bool:
-        """Make the plan happen; true when it stopped something, so that the engine should be asked again."""
+        """Carry out the plan; true when it stopped a job, so that the engine should be asked again."""
         owner = self._waiting.owner
         stopped = dict.fromkeys(owner[eviction.pod] for eviction in plan.evictions if eviction.pod in owner)
         for key in stopped:
@@ -231,7 +232,7 @@ class Replay:
         self._plan_level(run)
 
     def _stop(self, run: Run, *, failed: bool = False) -> None:
-        """Take the job off its cards and queue it again."""
+        """Take the job off its cards and put it back in line."""
         self._leave(run)
         if failed and self.settings.checkpoint_s and run.job.duration_s is not None:
             lost_s = (run.job.duration_s - run.work_left_s) % self.settings.checkpoint_s
@@ -250,7 +251,7 @@ class Replay:
         self._changed(room=True)
 
     def _leave(self, run: Run) -> None:
-        """Strike the job from the books and let its neighbours run freer."""
+        """Remove the job from the books and speed up its neighbours."""
         self._settle(run)
         run.running = False
         self._running -= 1
@@ -264,7 +265,7 @@ class Replay:
         self._set_speeds(neighbours)
 
     def _fail(self, name: NodeName, outage: int) -> None:
-        """The node goes away: by chance, or in an outage that was announced (counted from 1)."""
+        """The node fails: at random, or in a planned outage (counted from 1)."""
         if name in self._away:
             return
         self._away.add(name)
@@ -294,7 +295,7 @@ class Replay:
         return [self.runs[key] for key in keys]
 
     def _set_speeds(self, runs: Iterable[Run]) -> None:
-        """Settle these jobs at their old speed, find the new one, and move their ends."""
+        """Settle these jobs at their old speed, compute the new one, and move their ends."""
         for run in runs:
             self._settle(run)
             run.speed = min((self._card_speed(card) for card in run.cards), default=1.0)
@@ -316,7 +317,7 @@ class Replay:
         self.lost_gpu_s += run.settle(self.now_s) * run.job.gpus
 
     def _plan_level(self, run: Run) -> None:
-        """When the job will have attained the next level of service."""
+        """Schedule the event at which the job attains the next level of service."""
         if self.policy.attained_levels and run.job.gpus:
             ahead_gpu_s = next_level(run.attained_gpu_s) - run.attained_gpu_s
             self._agenda.enter(self.now_s + ahead_gpu_s / run.job.gpus, Kind.LEVEL, run.key, run.attempt)
@@ -326,7 +327,7 @@ class Replay:
         self._room_changed |= room
 
     def _note(self) -> None:
-        """Write down how the cluster stands."""
+        """Record the state of the cluster."""
         if self.now_s >= self._sample_due_s:
             self._sample_due_s = self.now_s + self._last_submit_s / _FRAGMENT_SAMPLES
             self._fragmented_milli = self.books.fragmented_milli()

@@ -1,19 +1,18 @@
-"""How fast jobs run that share a card: interference when they fit together, the lock when their memory does not.
+"""The speed of jobs that share a card: interference when they fit together, the lock when their memory does not.
 
-Three regimes for the jobs on one card, by the sum of what they keep in its memory:
+There are three regimes for the jobs on one card, by the sum of the memory that they use on it:
 
-- it fits: they run together. The speed of each falls with the sum of their solo utilisations, by a table of 1,388
-  measured pairs of training jobs (RTX 3090, 11 models): 0.91 at 100 %, 0.61 at 200 %. The table is of the slower job
-  of a pair, so the model errs on the slow side. Beyond 200 % the sum of the speeds stays what it was there.
-- it does not fit, and a lock gives the card to one job for a quantum: the card phases of the jobs take turns, the rest
-  overlaps. Each turn pays for moving memory in and out, and the lock itself for waits at the turns' edges. For two
-  jobs of 15.3 GB and half a card's duty on 16 GB this gives 36 % less time than one after the other, beside 30 to
-  35 % measured by the authors of nvshare on a P100: the right size, a little hopeful.
-- it does not fit and there is no lock: the card thrashes, 4.25 times slower than running the jobs one after the other
-  in the same measurement. The model exists so that a simulation shows why nobody should do this.
+- The memory fits: the jobs run together. The speed of each falls with the sum of their solo utilisations, by a table of
+  1,388 measured pairs of training jobs (RTX 3090, 11 models): 0.91 at 100 %, 0.61 at 200 %. The table shows the slower
+  job of each pair, so the model is pessimistic. Beyond 200 % the sum of the speeds stays constant.
+- The memory does not fit, and a lock gives the card to one job for a quantum: the jobs take turns on the card, and
+  their other phases overlap. Each turn pays for moving memory in and out, and the lock for waits between turns. For two
+  jobs with 15.3 GB and half a card's duty cycle on 16 GB, the model takes 36 % less time than running them one after
+  the other; the authors of nvshare measured 30 to 35 % on a P100, so the model is slightly optimistic.
+- The memory does not fit and there is no lock: the card thrashes, 4.25 times slower than running the jobs one after the
+  other in the same measurement. The model includes this regime to show why a lock is needed.
 
-A share smaller than a card that the workload was measured in (`milli` of a trace) is demand, not a limit: it enters as
-the job's utilisation.
+A trace's share of a card (`milli`) is measured demand and not a limit: it enters as the job's utilisation.
 """
 
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ _SPEED = np.array([1.0, 0.95, 0.95, 0.95, 0.94, 0.93, 0.89, 0.81, 0.74, 0.66, 0.
 
 
 class Resident(msgspec.Struct, frozen=True):
-    """One job on a card: how busy it keeps the card alone (0..1), and what it keeps in its memory."""
+    """One job on a card: how busy it keeps the card when alone (0 to 1), and how much card memory it uses."""
 
     utilisation: float
     memory_mib: int
@@ -43,7 +42,7 @@ class SharingModel(msgspec.Struct, frozen=True, kw_only=True):
     thrashing_factor: float = 4.25
 
     def speed(self, residents: Sequence[Resident], card_memory_mib: int) -> float:
-        """Progress per second of each of these jobs, 1 being its speed alone."""
+        """The progress per second of each of these jobs; 1 is its speed alone."""
         if len(residents) < 2:
             return 1.0
         resident_mib = sum(resident.memory_mib for resident in residents)
@@ -59,7 +58,7 @@ class SharingModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def interference(utilisation_sum: float) -> float:
-    """Speed of the slower of jobs whose solo utilisations add up to this (1 = one card)."""
+    """The speed of the slowest of jobs whose solo utilisations add up to this (1 is one card)."""
     if utilisation_sum > _UTILISATION_SUM[-1]:
         return float(_SPEED[-1] * _UTILISATION_SUM[-1] / utilisation_sum)
     return float(np.interp(utilisation_sum, _UTILISATION_SUM, _SPEED))

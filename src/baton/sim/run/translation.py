@@ -1,8 +1,8 @@
-"""A trace in the engine's words: nodes with their cards, jobs as groups of pods.
+"""A trace as the engine's objects: nodes with their cards, jobs as groups of pods.
 
-Specs are made once per shape of a task, because the engine knows equal tasks by their spec and reuses what it found out
-about them. Models go through a node label rather than a rule about cards: a trace names a model exactly, while a rule
-also accepts a part of the name.
+There is one spec per shape of task, because the engine recognises equal tasks by their spec and reuses its results for
+them. Card models are matched by a node label and not by a rule about cards: a trace names the exact model, whereas a
+rule also accepts a part of the name.
 """
 
 from functools import lru_cache
@@ -31,7 +31,7 @@ _PODS_PER_NODE = 1000
 
 
 def engine_node(node: TraceNode, slots_per_card: int) -> Node:
-    """The node with its cards; with several slots a card serves that many jobs at once."""
+    """The node with its cards; each card serves `slots_per_card` jobs at once."""
     return Node(
         name=NodeName(node.name),
         allocatable=(("cpu", node.cpu_milli), ("memory", node.memory_mib * MIB), ("pods", _PODS_PER_NODE)),
@@ -49,7 +49,7 @@ def engine_node(node: TraceNode, slots_per_card: int) -> Node:
 
 
 def model_of(node: Node) -> str:
-    """The model that the node's label names, or else that of its first card."""
+    """The model in the node's label, or else the model of its first card."""
     labelled = dict(node.labels).get(MODEL_LABEL)
     if labelled is not None:
         return labelled
@@ -78,7 +78,7 @@ def _spec(
 def engine_group(
     job: TraceJob, queue: str, *, priority: int, expected_s: float | None, attained_gpu_s: float = 0.0
 ) -> PodGroup:
-    """The job as the engine orders it."""
+    """The job as the engine's pod group."""
     return PodGroup(
         key=GroupKey(f"{job.tenant}/{job.name}"),
         queue=QueueName(queue),
@@ -91,7 +91,7 @@ def engine_group(
 
 
 def engine_pods(job: TraceJob, *, priority: int, attempt: int, slots: bool, enforce_memory: bool) -> tuple[Pod, ...]:
-    """The job's pods, waiting; a new attempt gives new pods of the same names."""
+    """The job's pending pods; a new attempt makes new pods with the same names."""
     card_memory_mib = job.card_memory_mib if enforce_memory else 0
     spec = _spec(job.cpu_milli, job.memory_mib, job.cards, job.milli, card_memory_mib, job.models, slots)
     return tuple(
@@ -110,7 +110,7 @@ def engine_pods(job: TraceJob, *, priority: int, attempt: int, slots: bool, enfo
 
 
 def running_pod(pod: Pod, node: NodeName, cards: tuple[CardGrant, ...], now_s: float) -> Pod:
-    """The pod once it has started there."""
+    """The pod after it has started on the node."""
     return Pod(
         key=pod.key,
         uid=pod.uid,

@@ -1,7 +1,7 @@
-"""Jobs that wait in a run, and what the engine is told of jobs.
+"""The waiting jobs of a run, and what the engine knows about jobs.
 
-The policy decides what a job counts for and how long it is thought to last; jobs of one shape stand in line by that,
-and the engine sees the heads of the lines (see `lines`). What it was shown it knows until the job ends or is stopped.
+The policy sets a job's priority and expected duration. Jobs of one shape wait in line in that order, and the engine
+sees the heads of the lines (see `lines`). The engine keeps a visible job until the job ends or is stopped.
 """
 
 import math
@@ -12,19 +12,19 @@ import msgspec
 from baton.engine import events
 from baton.engine.engine import Engine
 from baton.model.ids import GroupKey, PodKey
-from baton.sim.policies import Policy, level_of
 from baton.sim.run.agenda import Agenda, Kind
 from baton.sim.run.jobs import Run
 from baton.sim.run.lines import Place, WaitingLines
 from baton.sim.run.prediction import Foresight, TraceHistory, corrected
 from baton.sim.run.settings import Settings
 from baton.sim.run.translation import engine_group, engine_pods
+from baton.sim.scheduling_policies import Policy, level_of
 
 QUEUE = "default"
 
 
 class Waiting:
-    """The lines, with the jobs in them."""
+    """The waiting lines and the jobs in them."""
 
     def __init__(
         self, engine: Engine, policy: Policy, settings: Settings, runs: Mapping[GroupKey, Run], agenda: Agenda
@@ -35,7 +35,7 @@ class Waiting:
         self._lines = WaitingLines()
         self._history = TraceHistory()
         self.owner: dict[PodKey, GroupKey] = {}
-        """Of every pod that the engine knows."""
+        """The job of every pod that the engine knows."""
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -45,7 +45,7 @@ class Waiting:
 
     @property
     def seen(self) -> Set[GroupKey]:
-        """Those that the engine sees."""
+        """The waiting jobs that the engine sees."""
         return self._lines.seen
 
     def arrive(self, run: Run) -> None:
@@ -54,7 +54,7 @@ class Waiting:
         self.join(run)
 
     def join(self, run: Run) -> None:
-        """The job stands in line with others of its shape."""
+        """Put the job in line with others of its shape."""
         job, policy = run.job, self._policy
         apart: tuple[object, ...] = (job.queue, job.tenant) if policy.trace_queues else ()
         if policy.lines_by_duration:
@@ -66,24 +66,24 @@ class Waiting:
             self._agenda.enter(self._agenda.now_s + policy.patience_s, Kind.PATIENCE, run.key, run.waits)
 
     def leave(self, run: Run) -> None:
-        """The job, which the engine saw, has started."""
+        """Remove a job that has started."""
         self._lines.leave(run.key)
 
     def promote(self, run: Run) -> None:
-        """The job has waited long enough to go first."""
+        """Let a job that has waited long enough go first."""
         run.promoted = True
         self._lines.hasten(run.key, (0, run.job.submit_s, run.key))
         if self._policy.attained_levels and run.key in self._lines.seen:
             self.tell_priority(run)
 
     def tell_priority(self, run: Run) -> None:
-        """What the job counts for has changed."""
+        """Tell the engine about the job's new priority."""
         run.level = -self._priority(run)
         run.pods = tuple(msgspec.structs.replace(pod, priority=-run.level) for pod in run.pods)
         self._tell(run)
 
     def look(self, free_gpus: float) -> bool:
-        """Show the engine the heads of the lines; true when it sees new jobs."""
+        """Show the engine the heads of the lines; true when new jobs become visible."""
         least = self._settings.visible_per_shape
 
         def most(shape: Hashable) -> int:
@@ -104,13 +104,13 @@ class Waiting:
         self.forget(run)
 
     def forget(self, run: Run) -> None:
-        """Take the job out of the engine."""
+        """Remove the job from the engine."""
         for pod in run.pods:
             del self.owner[pod.key]
         self._engine.apply([*(events.PodRemoved(pod.key) for pod in run.pods), events.GroupRemoved(run.key)])
 
     def _submit(self, run: Run) -> None:
-        """Hand the job to the engine, for the first time or again."""
+        """Submit the job to the engine, for the first time or again."""
         run.attempt += 1
         run.pods = engine_pods(
             run.job,
@@ -135,12 +135,12 @@ class Waiting:
         self._engine.apply([events.GroupChanged(group), *(events.PodChanged(pod) for pod in run.pods)])
 
     def _place(self, run: Run) -> Place:
-        """Where the policy puts the job among its equals."""
+        """The job's place among jobs of its shape."""
         expected_s = 0.0 if self._policy.lines_by_duration else self._expected_s(run) or 0.0
         return (1, -self._priority(run), expected_s, run.job.submit_s, run.key)
 
     def _expected_s(self, run: Run) -> float | None:
-        """What the policy believes is left of the job."""
+        """The remaining duration that the policy expects."""
         if self._policy.foresight is Foresight.PERFECT:
             return run.work_left_s + run.overhead_left_s
         if run.guess_s is None:

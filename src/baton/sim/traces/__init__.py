@@ -1,1 +1,7 @@
-"""Jobs and nodes to simulate: public traces, made-up ones, and recorded clusters."""
+"""Jobs and nodes to simulate.
+
+- `workload`: the jobs and nodes that every source yields
+- `readers`: public traces and Baton's own format
+- `synthetic`: generated traces
+- `recorded`: the recorded state of a cluster
+"""

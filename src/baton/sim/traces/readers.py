@@ -1,10 +1,10 @@
-"""Readers of traces: job and node lists in the public formats and in our own.
+"""Readers of job and node lists, in the public formats and in Baton's own.
 
-A format is known by its columns, so a path is all a user gives; `.gz` files are read as they are. A row that cannot be
-used is skipped and counted, with its line and the field at fault; it never becomes a guess. A file in which nothing
-can be used, or whose header fits no format, is an error.
+The columns identify the format, so users give only a path; `.gz` files are decompressed. The reader skips and counts
+rows that it cannot use, with the line and the field at fault; it never guesses. A file without a usable row, or whose
+header matches no format, is an error.
 
-Our own format is CSV with the field names of `TraceJob` (or `TraceNode`) as its header, or JSON lines with the same
+Baton's own format is CSV with the field names of `TraceJob` (or `TraceNode`) as its header, or JSON lines with the same
 names as keys. Only `name` (and `cards` for a node) is required.
 """
 
@@ -32,7 +32,7 @@ DEFAULT_CARDS_PER_NODE = 8
 
 
 class BadFieldError(ValueError):
-    """One field of one row: its name, its value, what it should have been."""
+    """An invalid field of a row: its name, its value and the expected value."""
 
     def __init__(self, field: str, value: object, expected: str) -> None:
         super().__init__(f"{field} is {value!r}, expected {expected}")
@@ -61,7 +61,7 @@ def _whole(row: Row, field: str, *, at_least: int = 0) -> int:
 
 
 def split_gang(gpus: int, cards_per_node: int) -> tuple[int, int]:
-    """Tasks and cards per task of a job known only by its number of cards: as few equal tasks as nodes allow."""
+    """Tasks and cards per task for a total number of cards: as few equal tasks as the nodes allow."""
     for cards in range(min(gpus, cards_per_node), 0, -1):
         if gpus % cards == 0:
             return gpus // cards, cards
@@ -85,7 +85,7 @@ def _openb_job(row: Row, line: int, cards_per_node: int) -> TraceJob:  # noqa: A
             raise BadFieldError(
                 "deletion_time", row["deletion_time"], f"not before creation_time {row['creation_time']}"
             )
-        # The trace counts whole seconds: what begins and ends in the same one still ran.
+        # The trace counts whole seconds: a job that begins and ends in the same second still ran.
         duration_s = max(lasted, 1.0)
     return TraceJob(
         name=row["name"],
@@ -132,7 +132,7 @@ def _muri_job(row: Row, line: int, cards_per_node: int) -> TraceJob:  # noqa: AR
         cards=cards,
         priority=_whole(row, "priority"),
         family=f"{row['model_name']}/{row['batch_size']}/{row['num_gpu']}",
-        # Stages of an iteration are 0: CPU, 1: GPU, 2: network; a card is busy in the second.
+        # The stages of an iteration are 0: CPU, 1: GPU, 2: network; a card is busy in stage 1.
         utilisation=min(1.0, _number(row, "resource_time_1", at_least=0) / iteration_ms),
     )
 
@@ -181,14 +181,14 @@ def _converted(given: Mapping[str, Any], kind: type[Item]) -> Item:
         message, _, where = str(error).partition(" - at `$.")
         field = where.rstrip("`")
         if not field:
-            raise ValueError(f"the row is off: {message[:1].lower()}{message[1:]}") from None
+            raise ValueError(f"invalid row: {message[:1].lower()}{message[1:]}") from None
         raise BadFieldError(field, given.get(field), message.removeprefix("Expected ")) from None
 
 
 def checked_job(job: TraceJob) -> TraceJob:
-    """The job, when every field is in its range."""
+    """The job, if every field is in its range."""
     if not job.name:
-        raise BadFieldError("name", job.name, "a name")
+        raise BadFieldError("name", job.name, "a non-empty name")
     if not math.isfinite(job.submit_s):
         raise BadFieldError("submit_s", job.submit_s, "a finite number")
     if job.duration_s is not None and not (math.isfinite(job.duration_s) and job.duration_s > 0):
@@ -208,7 +208,7 @@ def checked_job(job: TraceJob) -> TraceJob:
 
 
 class TraceFormat(NamedTuple, Generic[Item]):
-    """How to know a format by its header and how to read one row of it."""
+    """How to recognise a format by its header and how to read one row of it."""
 
     required: frozenset[str]
     read: Callable[[Row, int, int], Item]
@@ -232,7 +232,7 @@ NODE_FORMATS: dict[str, TraceFormat[TraceNode]] = {
 
 
 def read_jobs(path: Path, form: str | None = None, cards_per_node: int = DEFAULT_CARDS_PER_NODE) -> Trace:
-    """The jobs of a trace, in order of submission; `cards_per_node` shapes gangs known only by their size."""
+    """The jobs of a trace, in order of submission; `cards_per_node` splits gangs of which only the size is known."""
     jobs, skipped = _read(path, form, JOB_FORMATS, cards_per_node)
     return Trace(str(path), tuple(sorted(jobs, key=lambda job: job.submit_s)), tuple(skipped))
 
@@ -244,7 +244,7 @@ def read_nodes(path: Path, form: str | None = None) -> tuple[tuple[TraceNode, ..
 
 
 def format_jobs(jobs: Sequence[TraceJob], *, json_lines: bool) -> bytes:
-    """Jobs in our own format, as a reader takes them back."""
+    """Jobs in Baton's own format."""
     if json_lines:
         return b"".join(msgspec.json.encode(job) + b"\n" for job in jobs)
     text = io.StringIO()
@@ -274,17 +274,17 @@ def _read(
                         raise ValueError(row)
                     item = reader.read(row, line, cards_per_node)
                     if item.name in names:
-                        raise BadFieldError("name", item.name, "a name that no earlier row has")
+                        raise BadFieldError("name", item.name, "a name that no earlier row uses")
                 except ValueError as error:
                     skipped.append(Skipped(line, str(error)))
                 else:
                     names.add(item.name)
                     found.append(item)
         except (UnicodeDecodeError, gzip.BadGzipFile, zlib.error, EOFError, csv.Error, OSError) as error:
-            raise BatonError(f"{path} cannot be read to its end: {error}; check that it is a whole text file") from None
+            raise BatonError(f"{path} cannot be read to its end: {error}; check that the file is complete") from None
     if not found:
         why = (
-            f"; the first of {len(skipped):,} bad rows, line {skipped[0].line}: {skipped[0].reason}" if skipped else ""
+            f"; first of {len(skipped):,} invalid rows: line {skipped[0].line}, {skipped[0].reason}" if skipped else ""
         )
         raise BatonError(f"{path} has no usable row{why}")
     return found, skipped
@@ -300,7 +300,7 @@ def _opened(path: Path) -> io.TextIOBase:
 
 
 def _rows(path: Path, stream: Iterable[str]) -> tuple[list[str] | None, Iterator[tuple[int, Row | str]]]:
-    """The header (None for JSON lines) and the numbered rows; a string in a row's place says what is wrong with it."""
+    """The header (None for JSON lines) and the numbered rows; a string instead of a row describes the mistake in it."""
     if path.name.removesuffix(".gz").endswith((".jsonl", ".ndjson")):
         return None, _json_rows(stream)
     reader = csv.reader(stream)
@@ -315,7 +315,7 @@ def _csv_rows(reader: Any, header: Sequence[str]) -> Iterator[tuple[int, Row | s
         if not values:
             continue
         if len(values) != len(header):
-            yield reader.line_num, f"the row has {len(values)} columns, the header {len(header)}"
+            yield reader.line_num, f"the row has {len(values)} columns and the header {len(header)}"
         else:
             yield reader.line_num, dict(zip(header, values, strict=True))
 
@@ -351,4 +351,4 @@ def _format_of(
         raise BatonError(f"{path}, line 1: not a {form} trace, the header lacks {missing}")
     wanted = "; ".join(f"{name}: {', '.join(sorted(candidate.required))}" for name, candidate in formats.items())
     shown = ", ".join(header[:8]) + (", …" if len(header) > 8 else "")
-    raise BatonError(f"{path}, line 1: the columns {shown} fit no known format ({wanted})")
+    raise BatonError(f"{path}, line 1: the columns {shown} match no known format ({wanted})")

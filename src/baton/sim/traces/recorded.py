@@ -1,8 +1,7 @@
-"""A recorded cluster state: the engine's own events as JSON lines, as `baton state dump` writes them.
+"""A recorded cluster state: the engine's events as JSON lines, as `baton state dump` writes them.
 
-Nodes come as they were, with labels, taints and cards. Pods that ran stay where they were for the whole simulation:
-a record does not say when they would have ended, and what a new trace finds is the room they leave. Pods that waited
-are left out.
+Nodes keep their labels, taints and cards. Running pods stay in place for the whole simulation, because a record does
+not say when they would have ended; the trace gets the room that they leave. Waiting pods are left out.
 """
 
 from pathlib import Path

@@ -1,9 +1,9 @@
-"""Traces made up in the shape of public ones, so that everything runs without a download.
+"""Generated traces that resemble public ones, so that the simulator works without a download.
 
-The shape, from the Philly and Alibaba traces: arrivals come in a daily wave; durations are log-normal with a heavy
-tail (median half an hour, mean four hours); nine jobs in ten want one card, the rest a power of two, a few of them
-gangs over several nodes; a handful of tenants submit most of the work; a job's family repeats with similar durations.
-`fractions` turns that part of the one-card jobs into shares of a card. The same seed gives the same trace.
+They follow the Philly and Alibaba traces: arrivals come in a daily wave; durations are log-normal with a heavy tail
+(median half an hour, mean four hours); nine jobs in ten need one card, the others a power of two, a few of them as
+gangs over several nodes; a handful of tenants submit most of the work; jobs of one family have similar durations.
+`fractions` is the part of the one-card jobs that ask for a share of a card. The same seed gives the same trace.
 """
 
 import math
@@ -24,7 +24,7 @@ _CARD_MEMORY_MIB = (2_048, 4_096, 8_192, 16_384, 24_576)
 
 
 class SyntheticSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What to generate. `load` is the demand for card-seconds over the capacity of `gpus` cards in the time span."""
+    """What to generate. `load` is the demand for card time divided by the capacity of `gpus` cards in the time span."""
 
     jobs: int = 1000
     gpus: int = 64
@@ -37,7 +37,7 @@ class SyntheticSettings(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 42
 
     def check(self) -> None:
-        """Every error at once."""
+        """Report every mistake at once."""
         wrong = [
             f"{field} is {getattr(self, field)}, expected {expected}"
             for field, good, expected in (
@@ -67,7 +67,7 @@ def generate(settings: SyntheticSettings) -> tuple[TraceJob, ...]:
     popularity = 1.0 / np.arange(1, settings.tenants + 1)
     tenants = rng.choice(settings.tenants, size=count, p=popularity / popularity.sum())
     families = rng.integers(0, 1 + count // 20, size=count)
-    # Half of the spread lies between families, half within one, so that history tells something but not all.
+    # Half of the spread lies between families and half within a family, so that history predicts durations imperfectly.
     between = rng.normal(0.0, settings.spread / math.sqrt(2), size=1 + count // 20)
     within = rng.normal(0.0, settings.spread / math.sqrt(2), size=count)
     durations = np.maximum(1.0, settings.median_s * np.exp(between[families] + within)).round(1)
@@ -104,7 +104,7 @@ def generate(settings: SyntheticSettings) -> tuple[TraceJob, ...]:
 
 
 def _daily_wave(rng: np.random.Generator, count: int, span_s: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Arrival times whose rate swings by half around its mean once a day (by thinning)."""
+    """Arrival times whose rate varies by half around its mean once a day (by thinning)."""
     times = np.empty(0)
     while len(times) < count:
         drawn = rng.uniform(0, span_s, size=2 * count)

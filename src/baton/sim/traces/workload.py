@@ -1,8 +1,8 @@
-"""What a simulation runs: jobs and nodes, as any trace format describes them.
+"""The jobs and nodes that a simulation runs, as every trace format describes them.
 
-A job is a gang of equal tasks. Each task asks for CPU, memory and cards; `milli` is the part of each card (1000 is the
-whole card), `card_memory_mib` what it keeps in each card's memory and `utilisation` how busy it keeps a card when it
-runs there alone. The last two are for time-shared cards; public traces rarely carry them.
+A job is a gang of equal tasks. Each task asks for CPU, memory and cards. `milli` is its part of each card (1000 is the
+whole card), `card_memory_mib` the memory that it uses on each card, and `utilisation` how busy it keeps a card when it
+runs alone. The last two matter for time-shared cards; public traces rarely include them.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from baton.engine.cards.fragmentation import WHOLE_CARD, Shape
 
 
 class TraceJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One job of a trace. Without a duration it never ends, as the pods of a fill do."""
+    """One job of a trace. A job without a duration never ends, like the pods of a fill."""
 
     name: str
     submit_s: float = 0.0
@@ -34,17 +34,17 @@ class TraceJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def shape(self) -> Shape:
-        """What one task asks of a node."""
+        """What one task requests from a node."""
         return Shape(self.cpu_milli, self.milli if self.cards else 0, self.cards, self.models)
 
     @property
     def total_milli(self) -> int:
-        """Milli-cards of all tasks together."""
+        """The request of all tasks together, in thousandths of a card."""
         return self.tasks * self.cards * self.milli
 
     @property
     def gpus(self) -> float:
-        """Cards of all tasks together."""
+        """The cards of all tasks together."""
         return self.total_milli / WHOLE_CARD
 
 
@@ -67,14 +67,14 @@ class Skipped(msgspec.Struct, frozen=True):
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """The jobs of a file in order of submission, with the rows that were left out."""
+    """The jobs of a file in order of submission, and the skipped rows."""
 
     source: str
     jobs: tuple[TraceJob, ...]
     skipped: tuple[Skipped, ...] = ()
 
     def report(self) -> str:
-        """One sentence on what was read and what was not."""
+        """One sentence on the rows that were read and skipped."""
         read = f"{self.source}: {len(self.jobs):,} jobs"
         if not self.skipped:
             return read
@@ -83,7 +83,7 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 def uniform_cluster(gpus: int, cards_per_node: int = 8, model: str = "GPU") -> tuple[TraceNode, ...]:
-    """Nodes of `cards_per_node` cards that hold `gpus` cards together; the last node takes the rest."""
+    """Nodes of `cards_per_node` cards with `gpus` cards in total; the last node takes the remainder."""
     full, rest = divmod(gpus, cards_per_node)
     sizes = [cards_per_node] * full + ([rest] if rest else [])
     return tuple(
@@ -92,5 +92,5 @@ def uniform_cluster(gpus: int, cards_per_node: int = 8, model: str = "GPU") -> t
 
 
 def total_cards(nodes: Sequence[TraceNode]) -> int:
-    """Cards of all nodes together."""
+    """The cards of all nodes together."""
     return sum(node.cards for node in nodes)

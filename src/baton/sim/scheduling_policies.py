@@ -1,7 +1,7 @@
-"""Scheduling policies by name: an engine configuration, and what the policy is told about jobs.
+"""Scheduling policies: an engine configuration, and what the policy knows about jobs.
 
-A policy of one's own is a `volcano-scheduler.conf` file: it runs with the trace's queues and no foresight unless asked
-otherwise. The named ones put all jobs into one queue, so that they differ in their order alone.
+A user's own policy is a `volcano-scheduler.conf` file, which runs with the trace's queues and without foresight. The
+named policies put all jobs into one queue, so that they differ only in their order.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from baton.extensions.scheduling_plugins import PluginLoader
 from baton.model.suggestions import did_you_mean
 from baton.sim.run.prediction import Foresight
 
-# Attained service is cut into levels that grow by this factor, so that jobs of one level do not take turns.
+# Each level of attained service is this many times the one before, so that jobs of one level do not take turns.
 FIRST_LEVEL_GPU_S = 3600.0
 LEVEL_GROWTH = 4.0
 
@@ -29,15 +29,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     configuration: str
     foresight: Foresight = Foresight.NONE
     attained_levels: bool = False
-    """A job's priority falls by one with every level of attained service; the engine is told when it does."""
+    """A job's priority falls by one with every level of attained service."""
     preemptive: bool = False
     """Arrivals can change something even when no card is free."""
     patience_s: float = 0.0
-    """After this wait the policy lets a job go first, whatever its place in line."""
+    """After this wait a job goes first, regardless of its place in line."""
     lines_by_duration: bool = False
-    """First come, first served, but short jobs may overtake: lines of equal jobs are split by expected duration."""
+    """Lines of equal jobs are split by expected duration: first come, first served, except that short jobs overtake."""
     strict: bool = False
-    """Queues in strict order: nothing passes a job that does not fit."""
+    """Queues are in strict order: no job passes one that does not fit."""
     trace_queues: bool = False
     trace_priorities: bool = False
     plugin_files: tuple[Path, ...] = ()
@@ -58,8 +58,8 @@ _PLACEMENT = """
 """
 
 
-# The first job that has waited this long reserves nodes, or goes before all levels, so that no order starves anybody.
-# One at a time: to promote all of them at once turns a full cluster into first come, first served.
+# The first job that has waited this long reserves nodes, or goes before all levels, so that no order starves a job.
+# One at a time: promoting all of them at once would turn a full cluster into first come, first served.
 PATIENCE_S = 14 * 86_400
 
 
