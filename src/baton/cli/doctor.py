@@ -1,7 +1,7 @@
-"""`baton doctor`: what this machine has of all that Baton can use, each finding with its remedy.
+"""`baton doctor`: checks everything that Baton can use on this machine, and gives a remedy for each problem.
 
-A finding is `ok`, `absent` (an optional part is not here, and what that means) or `broken` (something is here and
-does not work). Only `broken` makes the exit code 1: a laptop without a cluster is a healthy laptop.
+A finding is `ok`, `absent` (an optional part is missing) or `broken` (a part is there but does not work). Only `broken`
+makes the exit code 1: a laptop without a cluster is healthy.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ _KUBELET = Path("/var/lib/kubelet")
 
 
 class Verdict(enum.StrEnum):
-    """How a finding stands."""
+    """The result of a check."""
 
     OK = "ok"
     ABSENT = "absent"
@@ -41,7 +41,7 @@ class Verdict(enum.StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at."""
+    """One check and its result."""
 
     check: str
     verdict: Verdict
@@ -57,7 +57,7 @@ def check_compiler() -> Finding:
     return Finding(
         "compiler",
         Verdict.ABSENT,
-        "no cc, gcc or clang on PATH; an installed Baton does not need one, a checkout does",
+        "no cc, gcc or clang on PATH; only a source checkout needs one",
         "apt-get install gcc libc6-dev",
     )
 
@@ -70,13 +70,13 @@ def check_hook() -> Finding:
             "hook",
             Verdict.BROKEN,
             "libbaton.so is missing or does not load",
-            "reinstall Baton, or `make native`",
+            "reinstall Baton, or run `make native` in a checkout",
         )
     return Finding("hook", Verdict.OK, f"libbaton.so {version}")
 
 
 def check_gpus() -> Finding:
-    """The drivers of all vendors; the simulated driver answers the same calls as NVIDIA's."""
+    """The drivers of all vendors list real GPUs; the simulated driver answers the same calls as NVIDIA's."""
     from baton.gpu import vendors
     from baton.gpu.cards import NoDriverError
 
@@ -94,7 +94,7 @@ def check_gpus() -> Finding:
         return Finding("gpus", Verdict.BROKEN, "; ".join([*found, *failed]), f"load the driver; {simulated}")
     if sick:
         detail = "; ".join([*found, *sick])
-        return Finding("gpus", Verdict.BROKEN, detail, "reset or replace the card, then run again")
+        return Finding("gpus", Verdict.BROKEN, detail, "reset or replace the card, then check again")
     if not found:
         detail = "; ".join(map(str, errors))
         return Finding("gpus", Verdict.ABSENT, detail, f"install the driver of your cards; {simulated}")
@@ -102,7 +102,7 @@ def check_gpus() -> Finding:
 
 
 def _look_at_cards(source: "GpuSource") -> tuple[int, list[str]]:
-    """How many cards there are, and what is wrong with them."""
+    """The number of cards, and the problems of those that are not healthy."""
     cards = {card.id: card for card in source.cards()}
     sick = [f"GPU {cards[state.card].index}: {state.reason}" for state in source.health() if not state.healthy]
     if source.silent_cards:
@@ -111,14 +111,14 @@ def _look_at_cards(source: "GpuSource") -> tuple[int, list[str]]:
 
 
 def check_cluster() -> Finding:
-    """The cluster that the kubeconfig names answers and knows its version."""
+    """The cluster of the kubeconfig answers with its version."""
     from baton.kube import kubeconfig
 
     if not any(path.is_file() for path in kubeconfig.default_paths()) and "KUBECONFIG" not in os.environ:
         return Finding(
             "cluster",
             Verdict.ABSENT,
-            "no kubeconfig; fine on a machine of its own",
+            "no kubeconfig; a single machine does not need one",
             "set KUBECONFIG to use a cluster",
         )
     try:
@@ -126,7 +126,7 @@ def check_cluster() -> Finding:
     except BatonError as error:
         return Finding("cluster", Verdict.BROKEN, str(error), "correct the kubeconfig")
     if access.exec_command:
-        return Finding("cluster", Verdict.OK, f"{access.server} (credentials by {access.exec_command[0]}, not tried)")
+        return Finding("cluster", Verdict.OK, f"{access.server} (credentials from {access.exec_command[0]}, not tried)")
     try:
         version = _server_version(access)
     except (OSError, http.client.HTTPException, msgspec.DecodeError, ssl.SSLError) as error:
@@ -134,7 +134,7 @@ def check_cluster() -> Finding:
             "cluster",
             Verdict.BROKEN,
             f"{access.server} does not answer: {error}",
-            "check the server, the network, the certificates",
+            "check the server, the network and the certificates",
         )
     return Finding("cluster", Verdict.OK, f"{access.server} runs Kubernetes {version}")
 
@@ -160,13 +160,13 @@ def _server_version(access: "Access") -> str:
 
 
 def check_kubelet() -> Finding:
-    """The directories through which a node agent meets kubelet."""
+    """The directories in which a node agent and kubelet find each other's sockets."""
     if not _KUBELET.is_dir():
         return Finding(
             "kubelet",
             Verdict.ABSENT,
-            f"{_KUBELET} does not exist: not a Kubernetes node",
-            "run the agent on the nodes",
+            f"{_KUBELET} does not exist: this machine is not a Kubernetes node",
+            "run the agent on the cluster's nodes",
         )
     missing = [name for name in ("device-plugins", "pod-resources") if not (_KUBELET / name / "kubelet.sock").exists()]
     if missing:
@@ -192,9 +192,9 @@ _COLOURS = {Verdict.OK: "green", Verdict.ABSENT: "yellow", Verdict.BROKEN: "red"
 
 @app.command()
 def doctor(output: FormatOption = Format.TABLE, quiet: QuietOption = False) -> None:
-    """Check this machine for all that Baton needs, with remedies.
+    """Check this machine for everything that Baton needs, with remedies.
 
-    Exits with 1 when something is broken; an absent optional part is not an error. --quiet lists only what is broken.
+    Exits with 1 if a part is broken; a missing optional part is not an error. --quiet lists only broken parts.
     """
     from rich.markup import escape
 

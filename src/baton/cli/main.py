@@ -1,8 +1,8 @@
 """The `baton` command: a table of sub-commands, each imported only when it is called.
 
-`baton --help` must cost next to nothing, so the table carries each command's one-line help and the module
-is loaded when its command runs or completes. A module exposes `app` (a `typer.Typer`): with one command in it,
-that is the command; with several, they become its sub-commands.
+`baton --help` must be cheap, so the table holds each command's one-line help, and a module is imported only when its
+command runs or completes. A module exposes `app` (a `typer.Typer`): a single command in it becomes the command itself,
+several become its sub-commands.
 """
 
 import importlib
@@ -21,7 +21,7 @@ from baton.errors import BatonError, UsageError
 
 
 class Entry(NamedTuple):
-    """One line of the table: the module below `baton.cli`, what the command does, and the heading that lists it."""
+    """One command: its module below `baton.cli`, its one-line help, and the heading that lists it."""
 
     module: str
     help: str
@@ -38,21 +38,21 @@ COMMANDS: dict[str, Entry] = {
     "run": Entry("machine.run", "Run a program that shares GPUs with other programs on this machine.", _SHARE),
     "top": Entry("machine.top", "Watch which programs run on each GPU, which wait, and what each received.", _SHARE),
     "lock": Entry("machine.lock", "Show and control which programs run on the GPUs of this machine.", _SHARE),
-    "lockd": Entry("programs.lockd", "Run the lock daemon, which decides who may run on a GPU now.", _SHARE),
-    "job": Entry("cluster.job", "Run, look at and steer jobs on Kubernetes.", _CLUSTER),
-    "queue": Entry("cluster.queue", "Make, look at and steer the queues in which jobs wait.", _CLUSTER),
-    "pod": Entry("cluster.pod", "Look at the pods of jobs and queues.", _CLUSTER),
-    "why": Entry("cluster.why", "Tell what a pod or a job waits for, and what would help.", _CLUSTER),
-    "state": Entry("cluster.state", "Keep what the scheduler saw, and decide on it again.", _CLUSTER),
+    "lockd": Entry("programs.lockd", "Run the lock daemon, which decides which program may run on a GPU now.", _SHARE),
+    "job": Entry("cluster.job", "Run, inspect and control jobs on Kubernetes.", _CLUSTER),
+    "queue": Entry("cluster.queue", "Create, inspect and control the queues in which jobs wait.", _CLUSTER),
+    "pod": Entry("cluster.pod", "Inspect the pods of jobs and queues.", _CLUSTER),
+    "why": Entry("cluster.why", "Explain what a pod or a job waits for, and what would help.", _CLUSTER),
+    "state": Entry("cluster.state", "Record the state that the scheduler sees, and replay its decisions.", _CLUSTER),
     "agent": Entry("programs.agent", "Run the node agent, which gives containers their GPUs.", _CLUSTER),
     "admission": Entry("programs.admission", "Run the webhooks: defaults and checks for jobs and GPU pods.", _CLUSTER),
-    "install": Entry("cluster.install", "Install Baton in a cluster, or bring it up to date.", _CLUSTER),
-    "controller": Entry("programs.controller", "Run the controllers behind Volcano's objects.", _CLUSTER),
-    "scheduler": Entry("programs.scheduler", "Run the scheduler, which decides where and when pods go.", _CLUSTER),
-    "sim": Entry("sim", "Run the scheduler on a trace and see what a policy would have done.", _STUDY),
+    "install": Entry("cluster.install", "Install Baton in a cluster, or upgrade an installation.", _CLUSTER),
+    "controller": Entry("programs.controller", "Run the controllers of jobs, queues and pod groups.", _CLUSTER),
+    "scheduler": Entry("programs.scheduler", "Run the scheduler, which decides where and when pods run.", _CLUSTER),
+    "sim": Entry("sim", "Replay a trace of jobs through the scheduler and compare policies.", _STUDY),
     "demo": Entry("machine.demo", "Run the same jobs one after the other, unmanaged, and with Baton.", _SIMULATED),
     "simgpu": Entry("machine.simgpu", "Start, inspect, break and stop simulated GPUs.", _SIMULATED),
-    "doctor": Entry("doctor", "Check this machine for all that Baton needs, with remedies.", _ABOUT),
+    "doctor": Entry("doctor", "Check this machine for everything that Baton needs, with remedies.", _ABOUT),
     "version": Entry("version", "Show the version of Baton and of its native libraries.", _ABOUT),
 }
 
@@ -119,7 +119,7 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:
-        # The reader went away (`baton … | head`): that is its right, not our error.
+        # The reader closed the pipe (`baton … | head`), which is not an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
 

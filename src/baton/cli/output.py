@@ -1,9 +1,9 @@
-"""What every command shares: formats, quietness, colours.
+"""The output that all commands share: formats, notes and colours.
 
-Conventions: results go to stdout, everything else to stderr. `-o table` is for people and may change between
-versions; `-o json` and `-o yaml` are for programs and only grow. `--quiet` leaves out all but results and errors.
-Colours appear only on a terminal and never with NO_COLOR. Exit codes: 0 done, 1 failed, 2 wrong usage,
-3 something needed is not there.
+Conventions: results go to stdout, everything else to stderr. `-o table` is for people and may change between versions;
+`-o json` and `-o yaml` are for programs, and fields are only added. `--quiet` prints only results and errors. Colours
+appear only on a terminal and never with NO_COLOR. Exit codes: 0 for success, 1 for failure, 2 for wrong usage, 3 when
+a prerequisite is missing.
 """
 
 import enum
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Format(enum.StrEnum):
-    """How results are written."""
+    """The format of a command's result."""
 
     TABLE = "table"
     JSON = "json"
@@ -31,14 +31,14 @@ class Format(enum.StrEnum):
 
 _GAP = 2
 _SENTENCE = 24
-"""Cells of several words that have more letters are sentences; this much room they keep."""
+"""A cell of several words with more letters than this is a sentence, and its column is never narrower than this."""
 
-FormatOption = Annotated[Format, typer.Option("--output", "-o", help="How to write the result.")]
+FormatOption = Annotated[Format, typer.Option("--output", "-o", help="Output format.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors.")]
 
 
 def command_app(**settings: Any) -> typer.Typer:
-    """The `app` of a command module: plain help and errors, `-h` as well as `--help`, no completion of its own."""
+    """The `app` of a command module: plain help and errors, `-h` as well as `--help`, no completion options."""
     return typer.Typer(
         **{
             "rich_markup_mode": None,
@@ -51,13 +51,13 @@ def command_app(**settings: Any) -> typer.Typer:
 
 
 def speak_any_locale() -> None:
-    """Let letters that the terminal's encoding lacks be spelled out, as on stderr, and not end the command."""
+    """Escape characters that the terminal's encoding lacks, as on stderr, so that they do not end the command."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def console(*, stderr: bool = False) -> "Console":
-    """A console that follows the conventions; rich is imported only where something is drawn."""
+    """A console that follows the conventions; rich is imported only when a command draws with it."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -74,12 +74,12 @@ def write_data(value: Any, output: Format) -> None:
 
 
 def write_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Write a result for people: a plain table without borders, aligned, easy to cut with awk.
+    """Write a result for people: a plain, aligned table without borders, easy to cut with awk.
 
-    On a terminal, sentences are folded into their columns. Names and numbers never are, and without a terminal nothing
-    is: a line that is too long is broken by the terminal itself, as with kubectl.
-    A cell may carry rich markup; text that comes from outside goes through `rich.markup.escape` first. Rich's own table
-    is not used: it takes seconds for a few thousand rows.
+    On a terminal, sentences wrap within their columns. Names and numbers never wrap, and without a terminal no cell
+    does: the terminal itself breaks a long line, as with kubectl.
+    A cell may contain rich markup; callers pass text from outside through `rich.markup.escape` first. Rich's own table
+    is not used because it takes seconds for a few thousand rows.
     """
     from rich.text import Text
 
@@ -101,7 +101,7 @@ def write_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def _widths(table: "Sequence[Sequence[Text]]", room: int | None) -> list[int]:
-    """How wide each column is: as its widest cell, but sentences share what the others leave of the room."""
+    """The width of each column: that of its widest cell, except that sentences share the room that the others leave."""
     by_column = list(zip(*table, strict=True))
     widths = [max(cell.cell_len for cell in column) for column in by_column]
     if room is None:
@@ -119,6 +119,6 @@ def _widths(table: "Sequence[Sequence[Text]]", room: int | None) -> list[int]:
 
 
 def note(sentence: str, *, quiet: bool = False) -> None:
-    """Say something on stderr that is not a result."""
+    """Print a sentence that is not a result to stderr."""
     if not quiet:
         sys.stderr.write(f"{sentence}\n")

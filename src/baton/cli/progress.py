@@ -1,4 +1,4 @@
-"""A progress bar for commands that take long: on stderr, on a terminal only, gone when the work is done."""
+"""A progress bar for long commands: on stderr, only on a terminal, and removed when the work is done."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from baton.cli.output import console
 
 @contextmanager
 def progress_bar(label: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """A callback to tell how many of how many steps are done."""
+    """Yields a callback for the number of completed steps and the total."""
     if quiet or not sys.stderr.isatty():
         yield lambda _done, _total: None
         return

@@ -1,4 +1,4 @@
-"""`baton sim`: what a policy would have done, with numbers and pictures."""
+"""`baton sim`: replays traces through the scheduler and reports how policies compare."""
 
 import functools
 import inspect
@@ -16,44 +16,47 @@ from baton.cli.output import Format, FormatOption, QuietOption, command_app, not
 from baton.cli.progress import progress_bar
 from baton.errors import BatonError, UsageError
 
-app = command_app(help="Run the scheduler on a trace and see what a policy would have done.")
+app = command_app(help="Replay a trace of jobs through the scheduler and compare policies.")
 
 _JOBS = 1000
-_LOCK = "a lock takes turns on a card whose memory is oversubscribed"
+
 
 TraceArgument = Annotated[
     Path | None,
-    typer.Argument(help="Job trace: openb, Philly, Muri, Tiresias or our own CSV or JSON lines. None: a made-up one."),
+    typer.Argument(
+        help="Job trace: openb, Philly, Muri, Tiresias, or Baton's CSV or JSON lines. Defaults to a generated trace."
+    ),
 ]
 GpusOption = Annotated[
-    int, typer.Option("--gpus", min=1, help="Cards of a uniform cluster, when no node list is given.")
+    int, typer.Option("--gpus", min=1, help="Cards in the uniform cluster that is used without a node list.")
 ]
-PerNodeOption = Annotated[int, typer.Option("--cards-per-node", min=1, help="Cards of each node of a uniform cluster.")]
+PerNodeOption = Annotated[int, typer.Option("--cards-per-node", min=1, help="Cards per node of the uniform cluster.")]
 JobsOption = Annotated[
-    int | None, typer.Option("--jobs", min=1, help="Jobs of a made-up trace (default 1000); first jobs of a given one.")
+    int | None,
+    typer.Option("--jobs", min=1, help="Number of jobs to generate (default 1000), or to read from a given trace."),
 ]
-LoadOption = Annotated[float, typer.Option("--load", help="Demand of a made-up trace over the capacity.")]
+LoadOption = Annotated[float, typer.Option("--load", help="Demand of a generated trace divided by the capacity.")]
 FractionsOption = Annotated[
-    float, typer.Option("--fractions", help="Part of one-card jobs that want a share of a card.")
+    float, typer.Option("--fractions", help="Fraction of one-card jobs that ask for a share of a card.")
 ]
 HtmlOption = Annotated[Path | None, typer.Option("--html", help="Write a report with plots to this file.")]
 ProcessesOption = Annotated[
-    int | None, typer.Option("--processes", "-j", min=1, help="Runs at a time; default: cores.")
+    int | None, typer.Option("--processes", "-j", min=1, help="Number of parallel runs. Defaults to the cores.")
 ]
-SeedOption = Annotated[int, typer.Option("--seed", help="Seed of everything random.")]
-SeedsOption = Annotated[int, typer.Option("--seeds", min=1, help="Repeat with this many seeds, from --seed on.")]
+SeedOption = Annotated[int, typer.Option("--seed", help="Random seed.")]
+SeedsOption = Annotated[int, typer.Option("--seeds", min=1, help="Number of seeds to run, starting with --seed.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What `run` and `compare` have in common: cluster, trace, behaviour and output."""
+    """The options that `run` and `compare` share: cluster, trace, behaviour and output."""
 
-    nodes: Annotated[Path | None, typer.Option("--nodes", help="Node list: openb, or our own CSV or JSON lines.")] = (
-        None
-    )
+    nodes: Annotated[
+        Path | None, typer.Option("--nodes", help="Node list: openb, or Baton's own CSV or JSON lines.")
+    ] = None
     state: Annotated[
         Path | None,
-        typer.Option("--state", help="Recorded cluster state (engine events as JSON lines) to run on top of."),
+        typer.Option("--state", help="Recorded cluster state from `baton state dump`; its running pods stay."),
     ] = None
     gpus: GpusOption = 64
     cards_per_node: PerNodeOption = 8
@@ -61,27 +64,33 @@ class RunOptions:
     load: LoadOption = 1.0
     fractions: FractionsOption = 0.0
     seed: SeedOption = 42
-    restart_s: Annotated[float, typer.Option("--restart-s", min=0, help="Card time a stopped job pays to go on.")] = (
-        60.0
-    )
+    restart_s: Annotated[
+        float, typer.Option("--restart-s", min=0, help="Card time that a stopped job needs before it continues.")
+    ] = 60.0
     checkpoint_s: Annotated[
         float, typer.Option("--checkpoint-s", min=0, help="How often jobs save their progress.")
     ] = 1800.0
-    cycle_s: Annotated[float, typer.Option("--cycle-s", min=0, help="Least time between two decisions.")] = 0.0
-    slots: Annotated[int, typer.Option("--slots", min=1, help="Jobs that share one card in time.")] = 1
-    quantum_s: Annotated[float, typer.Option("--quantum-s", min=0.1, help="Turn of a job where " + _LOCK + ".")] = 30.0
-    no_lock: Annotated[bool, typer.Option("--no-lock", help="Oversubscribed cards thrash instead of taking turns.")] = (
-        False
-    )
+    cycle_s: Annotated[float, typer.Option("--cycle-s", min=0, help="Minimum time between two decisions.")] = 0.0
+    slots: Annotated[int, typer.Option("--slots", min=1, help="Number of jobs that time-share one card.")] = 1
+    quantum_s: Annotated[
+        float,
+        typer.Option("--quantum-s", min=0.1, help="Turn of each job on a card whose memory is oversubscribed."),
+    ] = 30.0
+    no_lock: Annotated[
+        bool, typer.Option("--no-lock", help="Let oversubscribed cards thrash; jobs do not take turns.")
+    ] = False
     node_mtbf_h: Annotated[
-        float, typer.Option("--node-mtbf-h", min=0, help="Mean hours between failures of a node; 0: none.")
+        float, typer.Option("--node-mtbf-h", min=0, help="Mean hours between failures of a node; 0 for no failures.")
     ] = 0.0
     node_repair_h: Annotated[
-        float, typer.Option("--node-repair-h", min=0.01, help="Hours until a failed node is back.")
+        float, typer.Option("--node-repair-h", min=0.01, help="Hours until a failed node returns.")
     ] = 1.0
-    queues: Annotated[bool, typer.Option("--queues", help="Use the trace's queues, not one for all jobs.")] = False
+    queues: Annotated[
+        bool, typer.Option("--queues", help="Use the queues of the trace instead of one queue for all jobs.")
+    ] = False
     visible: Annotated[
-        int, typer.Option("--visible", min=0, help="Waiting jobs of one shape that the engine looks at; 0: all.")
+        int,
+        typer.Option("--visible", min=0, help="Waiting jobs of one shape that the engine considers; 0 for all."),
     ] = 8
     plugin: Annotated[
         list[Path] | None,
@@ -93,7 +102,7 @@ class RunOptions:
 
 
 def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with an option for every field of `RunOptions`, which it gets as its argument `options`."""
+    """Add an option to the command for every field of `RunOptions`, which it receives as its argument `options`."""
     hints = get_type_hints(RunOptions, include_extras=True)
     own = [item for item in inspect.signature(command).parameters.values() if item.name != "options"]
     shared = [
@@ -117,7 +126,9 @@ def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
 def run(
     *,
     trace: TraceArgument = None,
-    policy: Annotated[str, typer.Option("--policy", "-p", help="A policy's name, or a configuration file.")] = "fifo",
+    policy: Annotated[
+        str, typer.Option("--policy", "-p", help="Name of a policy, or a scheduler configuration file.")
+    ] = "fifo",
     options: RunOptions,
 ) -> None:
     """Replay a trace under one policy."""
@@ -131,7 +142,7 @@ def compare(
     trace: TraceArgument = None,
     policies: Annotated[
         list[str] | None,
-        typer.Option("--policy", "-p", help="A policy's name or a configuration file; may be repeated."),
+        typer.Option("--policy", "-p", help="Name of a policy, or a scheduler configuration file; repeatable."),
     ] = None,
     seeds: SeedsOption = 1,
     processes: ProcessesOption = None,
@@ -139,7 +150,7 @@ def compare(
 ) -> None:
     """Replay a trace under several policies, over several seeds, on all cores.
 
-    A seed changes a made-up trace and node failures; a recorded trace without failures is the same for every seed.
+    The seed affects generated traces and node failures; a given trace without failures runs the same with every seed.
     """
     from baton.sim.scheduling_policies import POLICIES
 
@@ -209,8 +220,8 @@ def _compare(
     write_table(RUN_COLUMNS, [run_row(summary) for summary in summaries])
     for summary in summaries:
         for names, why in (
-            (summary.impossible, "ask for more than the cluster has"),
-            (summary.unfinished, "never ended"),
+            (summary.impossible, "cannot fit the cluster"),
+            (summary.unfinished, "did not finish"),
         ):
             if names:
                 shown = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
@@ -219,23 +230,23 @@ def _compare(
 
 @app.command()
 def fill(
-    pods: Annotated[Path, typer.Argument(help="Pod list (openb, or our own format).")],
-    nodes: Annotated[Path, typer.Argument(help="Node list (openb, or our own format).")],
+    pods: Annotated[Path, typer.Argument(help="Pod list: openb, or Baton's own format.")],
+    nodes: Annotated[Path, typer.Argument(help="Node list: openb, or Baton's own format.")],
     policies: Annotated[
         list[str] | None,
-        typer.Option("--policy", "-p", help="random, dotprod, clustering, packing, bestfit or fgd; may be repeated."),
+        typer.Option("--policy", "-p", help="random, dotprod, clustering, packing, bestfit or fgd; repeatable."),
     ] = None,
     seed: SeedOption = 42,
     seeds: SeedsOption = 1,
-    load: Annotated[float, typer.Option("--load", help="Demand to drop on the cluster, over its capacity.")] = 1.3,
+    load: Annotated[float, typer.Option("--load", help="Demand that arrives, divided by the capacity.")] = 1.3,
     processes: ProcessesOption = None,
     html: HtmlOption = None,
     output: FormatOption = Format.TABLE,
     quiet: QuietOption = False,
 ) -> None:
-    """Drop pods into a cluster until it is full, and see how much each placement policy gets in.
+    """Fill a cluster with pods and compare how much each placement policy allocates.
 
-    This is the test of the FGD study: pods never leave, and one that does not fit is dropped.
+    This is the test of the FGD study: pods never leave, and a pod that does not fit is dropped.
     """
     from baton.sim.fill.filling import fill_task
     from baton.sim.fill.placement import POLICIES
@@ -273,19 +284,20 @@ def fill(
 @app.command()
 def generate(
     to: Annotated[
-        Path | None, typer.Argument(help="File to write (.csv or .jsonl, .gz allowed); none: CSV on stdout.")
+        Path | None,
+        typer.Argument(help="File to write (.csv or .jsonl, optionally .gz). Defaults to CSV on standard output."),
     ] = None,
     jobs: JobsOption = None,
     gpus: GpusOption = 64,
     load: LoadOption = 1.0,
-    tenants: Annotated[int, typer.Option("--tenants", min=1, help="Tenants that submit.")] = 5,
+    tenants: Annotated[int, typer.Option("--tenants", min=1, help="Number of tenants that submit jobs.")] = 5,
     fractions: FractionsOption = 0.0,
     median_s: Annotated[float, typer.Option("--median-s", help="Median duration of a job.")] = 1800.0,
     cards_per_node: PerNodeOption = 8,
     seed: SeedOption = 42,
     quiet: QuietOption = False,
 ) -> None:
-    """Make up a trace in the shape of the public ones, in our own format."""
+    """Generate a trace that resembles public ones, in Baton's own format."""
     from baton.sim.traces.readers import format_jobs
     from baton.sim.traces.synthetic import SyntheticSettings
     from baton.sim.traces.synthetic import generate as make_up
@@ -315,7 +327,7 @@ def generate(
 
 
 def _check_writable(path: Path | None) -> None:
-    """Before hours of work, not after."""
+    """Refuse an unwritable path before hours of work, not after."""
     if path is None:
         return
     if path.is_dir():

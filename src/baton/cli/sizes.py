@@ -7,7 +7,7 @@ _MOST = 10**18
 
 
 def parse_size(text: str, field: str) -> int:
-    """A size in bytes such as 16Gi: a Kubernetes quantity of whole units. `K` is taken for `k`."""
+    """A size in bytes such as 16Gi: a Kubernetes quantity without the suffixes below one. `K` means `k`."""
     try:
         value = -1 if text.endswith(("n", "u", "m")) else scaled(f"{text[:-1]}k" if text.endswith("K") else text)
     except QuantityError:

@@ -1,4 +1,4 @@
-"""`baton version`."""
+"""`baton version`: the versions of Baton, its native libraries and Python."""
 
 import ctypes
 import platform
@@ -15,7 +15,7 @@ app = command_app()
 
 
 class Version(msgspec.Struct):
-    """What is installed here."""
+    """The installed versions."""
 
     baton: str
     hook: str | None
@@ -24,7 +24,7 @@ class Version(msgspec.Struct):
 
 
 def hook_version() -> str | None:
-    """The version the preload library says of itself; None when it is not built."""
+    """The version that the preload library reports; None when it is not built."""
     try:
         hook = ctypes.CDLL(str(library("libbaton.so")))
     except (UnavailableError, OSError):

@@ -1,8 +1,8 @@
-"""Puts objects into a cluster: server-side apply, one by one, and waits for custom resources to be served.
+"""Applies objects to a cluster by server-side apply, one by one, and waits until custom resources are served.
 
-Applying is idempotent and owned by one field manager, so that what others set (a webhook's certificate authority, an
-autoscaler's replicas) stays theirs and running it twice changes nothing. A dry run asks the API server the same
-questions with `dryRun=All`: everything is validated, nothing is stored.
+Applying is idempotent and uses one field manager, so that fields which others set (a webhook's certificate authority,
+an autoscaler's replicas) stay theirs and a second run changes nothing. A dry run sends the same requests with
+`dryRun=All`: the API server validates every object and stores none.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _POLL_S = 0.1
 
 
 class Outcome(enum.StrEnum):
-    """What applying an object did."""
+    """The effect of applying an object."""
 
     CREATED = "created"
     CHANGED = "changed"
@@ -35,7 +35,7 @@ class Outcome(enum.StrEnum):
 
 
 class Applied(NamedTuple):
-    """One object and what became of it."""
+    """One object and the effect of applying it."""
 
     kind: str
     name: str
@@ -54,7 +54,7 @@ class _Status(msgspec.Struct):
 
 
 class _Stored(msgspec.Struct):
-    """What is read back of any object."""
+    """The fields of a stored object that are read back."""
 
     metadata: Metadata
     status: _Status = msgspec.field(default_factory=_Status)
@@ -77,11 +77,11 @@ _PLURALS = {
     ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration"): ("mutatingwebhookconfigurations", False),
     ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration"): ("validatingwebhookconfigurations", False),
 }
-"""What an installation consists of, and under which path of the API each kind lives."""
+"""The kinds of objects in an installation, with their paths in the API."""
 
 
 def resource_of(manifest: Mapping[str, Any]) -> Resource[_Stored]:
-    """Where an object of an installation lives."""
+    """The resource of an object of the installation."""
     api_version, kind = manifest["apiVersion"], manifest["kind"]
     plural, namespaced = _PLURALS[api_version, kind]
     group, _, version = api_version.rpartition("/")
@@ -91,7 +91,7 @@ def resource_of(manifest: Mapping[str, Any]) -> Resource[_Stored]:
 async def apply(
     client: Client, manifests: Iterable[Mapping[str, Any]], *, dry_run: bool = False
 ) -> AsyncIterator[Applied]:
-    """Apply objects in the order given; each is reported as soon as the server has it."""
+    """Apply objects in the given order; yields each as soon as the server has accepted it."""
     for manifest in manifests:
         resource = resource_of(manifest)
         name, namespace = manifest["metadata"]["name"], manifest["metadata"].get("namespace", "")
@@ -105,7 +105,7 @@ async def apply(
             answer = await client.request("PATCH", path, parameters=parameters, body=manifest, content_type=APPLY_PATCH)
             after = _content(answer)
         except NotFoundError:
-            # A dry run stores no namespace, so what belongs into it cannot be tried before it is there.
+            # A dry run stores no namespace, so objects in a new namespace cannot be tried.
             if not dry_run or before is not None:
                 raise
             after = None
@@ -114,7 +114,7 @@ async def apply(
 
 
 def _content(answer: bytes) -> dict[str, Any]:
-    """An object without what the server counts and signs. A dry run does not count, so the version tells nothing."""
+    """An object without the server's counters, which cannot be compared: a dry run does not raise them."""
     stored: dict[str, Any] = msgspec.json.decode(answer)
     for key in ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"):
         stored["metadata"].pop(key, None)
@@ -123,7 +123,7 @@ def _content(answer: bytes) -> dict[str, Any]:
 
 
 def manifests() -> list[dict[str, Any]]:
-    """Everything but the custom resources, in the order in which it is applied."""
+    """Everything except the custom resource definitions, in the order of application."""
     folder = importlib.resources.files("baton.install") / "manifests"
     documents: list[dict[str, Any]] = []
     for name in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]:
@@ -139,7 +139,7 @@ async def wait_established(
         if manifest["kind"] != "CustomResourceDefinition":
             continue
         name = manifest["metadata"]["name"]
-        said = "it has no conditions yet"
+        said = "it has no conditions"
         try:
             async with asyncio.timeout(limit_s):
                 while True:

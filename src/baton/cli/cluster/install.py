@@ -1,12 +1,12 @@
-"""`baton install`: puts Baton into the cluster of the current kubeconfig."""
+"""`baton install`: installs Baton in the cluster of the kubeconfig."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from baton.cli.cluster.options import ContextOption, KubeconfigOption
 from baton.cli.output import QuietOption, command_app, note
 
 if TYPE_CHECKING:
@@ -17,23 +17,21 @@ app = command_app()
 
 @app.command()
 def install(
-    crds: Annotated[bool, typer.Option("--crds", help="Only the custom resources.")] = False,
+    crds: Annotated[bool, typer.Option("--crds", help="Install only the custom resource definitions.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Have the API server check everything and store nothing.")
+        bool, typer.Option("--dry-run", help="Let the API server check every object without storing it.")
     ] = False,
     as_yaml: Annotated[
-        bool, typer.Option("--print", help="Write the objects to stdout as YAML and touch no cluster.")
+        bool, typer.Option("--print", help="Print the objects as YAML instead of applying them.")
     ] = False,
-    kubeconfig: Annotated[
-        Path | None, typer.Option("--kubeconfig", help="Which kubeconfig; $KUBECONFIG or ~/.kube/config else.")
-    ] = None,
-    context: Annotated[str | None, typer.Option("--context", help="Which context of it.")] = None,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Install Baton in a cluster, or bring an installation up to date.
+    """Install Baton in a cluster, or upgrade an installation.
 
-    Prints one line per object: created, changed or unchanged. Running it again changes nothing that is right
-    already, and nothing that others have set.
+    Prints one line per object: created, changed or unchanged. A second run leaves correct objects unchanged, and
+    never touches fields that others have set.
     """
     from baton.install.apply import manifests
     from baton.install.crds import definitions
@@ -49,7 +47,7 @@ def install(
 
 
 def _as_yaml(objects: Sequence[Mapping[str, Any]]) -> str:
-    """Plain documents; a round trip through JSON parts equal pieces, which YAML would write as anchors."""
+    """Plain documents; a round trip through JSON copies shared parts, which YAML would otherwise write as anchors."""
     import json
 
     import yaml

@@ -1,4 +1,4 @@
-"""`baton job`: run, look at and steer jobs on Kubernetes."""
+"""`baton job`: runs, inspects and controls jobs on Kubernetes."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +19,7 @@ from baton.errors import UsageError
 if TYPE_CHECKING:
     from baton.cli.cluster.requests import Cluster, Object
 
-app = command_app(help="Run, look at and steer jobs on Kubernetes.", no_args_is_help=True)
+app = command_app(help="Run, inspect and control jobs on Kubernetes.", no_args_is_help=True)
 
 JobName = Annotated[str, typer.Argument(metavar="NAME", help="The job.", show_default=False)]
 
@@ -27,27 +27,32 @@ JobName = Annotated[str, typer.Argument(metavar="NAME", help="The job.", show_de
 @app.command()
 def run(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="The job's name; not with --filename.", show_default=False)
+        str, typer.Argument(metavar="NAME", help="Name of the job; omit it with --filename.", show_default=False)
     ] = "",
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="-- COMMAND", help="What the containers run; the image's own else."),
+        typer.Argument(metavar="-- COMMAND", help="Command of the containers. Defaults to the image's command."),
     ] = None,
     filename: Annotated[
-        Path | None, typer.Option("--filename", "-f", help="Take the job from this manifest (YAML or JSON).")
+        Path | None, typer.Option("--filename", "-f", help="Create the jobs in this manifest (YAML or JSON).")
     ] = None,
     image: Annotated[str, typer.Option("--image", "-i", help="Container image.")] = "busybox",
-    replicas: Annotated[int, typer.Option("--replicas", "-r", min=1, help="How many pods.")] = 1,
+    replicas: Annotated[int, typer.Option("--replicas", "-r", min=1, help="Number of pods.")] = 1,
     min_available: Annotated[
-        int | None, typer.Option("--min", "-m", min=1, help="How many must start together; all of them else.")
+        int | None, typer.Option("--min", "-m", min=1, help="Number of pods that must start together. Defaults to all.")
     ] = None,
     requests: Annotated[
-        str, typer.Option("--requests", "-R", metavar="NAME=AMOUNT,…", help="What each pod asks for.")
+        str, typer.Option("--requests", "-R", metavar="NAME=AMOUNT,…", help="Resource requests of each pod.")
     ] = "cpu=1,memory=100Mi",
     limits: Annotated[
-        str, typer.Option("--limits", "-L", metavar="NAME=AMOUNT,…", help="Its limits, such as nvshare.com/gpu=1.")
+        str,
+        typer.Option(
+            "--limits", "-L", metavar="NAME=AMOUNT,…", help="Resource limits of each pod, such as nvshare.com/gpu=1."
+        ),
     ] = "",
-    queue: Annotated[str, typer.Option("--queue", help="The queue it waits in; the cluster's default else.")] = "",
+    queue: Annotated[
+        str, typer.Option("--queue", help="Queue of the job. Defaults to the cluster's default queue.")
+    ] = "",
     scheduler: Annotated[str, typer.Option("--scheduler", "-S", help="Scheduler name.")] = "baton",
     namespace: NamespaceOption = None,
     kubeconfig: KubeconfigOption = None,
@@ -55,15 +60,16 @@ def run(
     output: FormatOption = Format.TABLE,
     quiet: QuietOption = False,
 ) -> None:
-    """Create a job, from options or from a manifest.
+    """Create a job from options or from a manifest.
 
-    Its pods start together or not at all: `baton job run train --replicas 4 --limits nvshare.com/gpu=1 -- train.sh`.
+    The pods of a job start together or not at all. Example: `baton job run train --replicas 4 --limits
+    nvshare.com/gpu=1 -- train.sh`
     """
     from baton.cli.cluster import workloads
     from baton.model.volcano import JOBS
 
     if bool(name) == (filename is not None):
-        raise UsageError("give the job a name, or a manifest with --filename; one of them")
+        raise UsageError("give either the name of the job or a manifest with --filename")
     if filename is not None:
         jobs = workloads.read_documents(filename, "Job")
     else:
@@ -92,8 +98,8 @@ def run(
 
 @app.command("list")
 def list_(
-    queue: Annotated[str, typer.Option("--queue", "-q", help="Only jobs of this queue.")] = "",
-    phase: Annotated[str, typer.Option("--phase", help="Only jobs in this phase, such as Pending.")] = "",
+    queue: Annotated[str, typer.Option("--queue", "-q", help="List only jobs of this queue.")] = "",
+    phase: Annotated[str, typer.Option("--phase", help="List only jobs in this phase, such as Pending.")] = "",
     namespace: NamespaceOption = None,
     all_namespaces: AllNamespacesOption = False,
     kubeconfig: KubeconfigOption = None,
@@ -154,7 +160,7 @@ def view(
     context: ContextOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Show a job: its tasks, its pods, what happened to it."""
+    """Show a job with its tasks, pods and events."""
     from baton.cli.cluster import workloads
     from baton.model.core import PODS
     from baton.model.volcano import JOBS
@@ -194,7 +200,7 @@ def view(
         typer.echo()
         write_table(("age", "event", "message"), events)
     if workloads.phase_of(job) in ("", "Pending"):
-        note(f"see `baton why -n {where} {name}` for what it waits for")
+        note(f"run `baton why -n {where} {name}` to see what the job waits for")
 
 
 def _task_row(task: "Object") -> list[str]:
@@ -214,7 +220,7 @@ def _task_row(task: "Object") -> list[str]:
 
 
 def _events(cluster: "Cluster", job: "Object") -> list[list[str]]:
-    """What happened to the job and to its pod group, oldest first."""
+    """The events of the job and of its pod group, oldest first."""
     from rich.markup import escape
 
     from baton.cli.cluster import workloads
@@ -247,8 +253,8 @@ def suspend(
     context: ContextOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Abort a job: its pods end, and it can be resumed."""
-    _order(name, "AbortJob", "to be suspended", namespace, kubeconfig, context, quiet=quiet)
+    """Suspend a job: its pods end, and it can be resumed later."""
+    _order(name, "AbortJob", "will be suspended", namespace, kubeconfig, context, quiet=quiet)
 
 
 @app.command()
@@ -259,8 +265,8 @@ def resume(
     context: ContextOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Start a suspended job again."""
-    _order(name, "ResumeJob", "to be resumed", namespace, kubeconfig, context, quiet=quiet)
+    """Resume a suspended job."""
+    _order(name, "ResumeJob", "will be resumed", namespace, kubeconfig, context, quiet=quiet)
 
 
 def _order(
@@ -280,7 +286,7 @@ def _order(
         where = namespace or cluster.access.namespace
         job = cluster.get(JOBS, name, where)
         cluster.create(COMMANDS, workloads.command_object(job, BATCH, "Job", action), where)
-    note(f"job {where}/{name} is {words}", quiet=quiet)
+    note(f"job {where}/{name} {words}", quiet=quiet)
 
 
 @app.command()
@@ -291,7 +297,7 @@ def delete(
     context: ContextOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Delete jobs with all that belongs to them."""
+    """Delete jobs and everything that belongs to them."""
     from baton.model.volcano import JOBS
 
     with connect(kubeconfig, context) as cluster:

@@ -1,6 +1,6 @@
-"""How commands name a cluster: the options they share, and the way to it.
+"""The options with which commands name a cluster, and the connection to it.
 
-Nothing heavy is imported here, because command modules import this one to declare their options.
+This module imports nothing heavy, because command modules import it to declare their options.
 """
 
 import os
@@ -15,22 +15,24 @@ if TYPE_CHECKING:
     from baton.cli.cluster.requests import Cluster
 
 KubeconfigOption = Annotated[
-    Path | None, typer.Option("--kubeconfig", help="Kubeconfig file; $KUBECONFIG or ~/.kube/config else.")
+    Path | None, typer.Option("--kubeconfig", help="Kubeconfig file. Defaults to $KUBECONFIG or ~/.kube/config.")
 ]
 ContextOption = Annotated[
-    str | None, typer.Option("--context", help="Context of the kubeconfig; its current one else.")
+    str | None, typer.Option("--context", help="Context in the kubeconfig. Defaults to its current context.")
 ]
-NamespaceOption = Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace; the context's own else.")]
-AllNamespacesOption = Annotated[bool, typer.Option("--all-namespaces", "-A", help="In every namespace.")]
+NamespaceOption = Annotated[
+    str | None, typer.Option("--namespace", "-n", help="Namespace. Defaults to the namespace of the context.")
+]
+AllNamespacesOption = Annotated[bool, typer.Option("--all-namespaces", "-A", help="List every namespace.")]
 
 
 def place(namespace: str | None) -> str:
-    """Where was looked, for the sentence that nothing is there: the namespace may be a surprise."""
-    return f"namespace {namespace}; -A looks in all of them" if namespace else "any namespace"
+    """The namespace that a command searched, which may surprise the user when nothing was found."""
+    return f"namespace {namespace}; use -A to search all namespaces" if namespace else "any namespace"
 
 
 def connect(kubeconfig: Path | None = None, context: str | None = None, server: str | None = None) -> "Cluster":
-    """The cluster that the options name; without any, the one around this pod or of the user's kubeconfig."""
+    """Connect to the cluster of the options, or else to the one of this pod or of the user's kubeconfig."""
     import msgspec
 
     from baton.cli.cluster.requests import Cluster

@@ -17,18 +17,20 @@ from baton.cli.output import Format, FormatOption, command_app, note, write_data
 if TYPE_CHECKING:
     from baton.cli.cluster.requests import Object
 
-app = command_app(help="Look at the pods of jobs and queues.", no_args_is_help=True)
+app = command_app(help="Inspect the pods of jobs and queues.", no_args_is_help=True)
 
 
 @app.callback()
 def _pod() -> None:
-    """Look at the pods of jobs and queues."""
+    """Inspect the pods of jobs and queues."""
 
 
 @app.command("list")
 def list_(
-    job: Annotated[str, typer.Option("--job", "-j", help="Only the pods of this job.")] = "",
-    queue: Annotated[str, typer.Option("--queue", "-q", help="Only pods of this queue, of whatever owner.")] = "",
+    job: Annotated[str, typer.Option("--job", "-j", help="List only the pods of this job.")] = "",
+    queue: Annotated[
+        str, typer.Option("--queue", "-q", help="List only the pods of this queue, of jobs and other owners.")
+    ] = "",
     namespace: NamespaceOption = None,
     all_namespaces: AllNamespacesOption = False,
     kubeconfig: KubeconfigOption = None,

@@ -1,4 +1,4 @@
-"""`baton queue`: the queues in which jobs wait, and what each may use."""
+"""`baton queue`: the queues in which jobs wait, and the resources that each may use."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from baton.cli.cluster.requests import Object
 
-app = command_app(help="Make, look at and steer the queues in which jobs wait.", no_args_is_help=True)
+app = command_app(help="Create, inspect and control the queues in which jobs wait.", no_args_is_help=True)
 
 QueueName = Annotated[str, typer.Argument(metavar="NAME", help="The queue.", show_default=False)]
 _COLUMNS = ("name", "weight", "state", "parent", "inqueue", "pending", "running", "unknown", "completed", "allocated",
@@ -24,20 +24,25 @@ _ACTIONS = {"open": "OpenQueue", "close": "CloseQueue"}
 @app.command()
 def create(
     name: QueueName,
-    weight: Annotated[int, typer.Option("--weight", "-w", min=1, max=65535, help="Its share against others.")] = 1,
+    weight: Annotated[
+        int, typer.Option("--weight", "-w", min=1, max=65535, help="Share relative to other queues.")
+    ] = 1,
     capability: Annotated[
-        str, typer.Option("--capability", metavar="NAME=AMOUNT,…", help="The most that it may use.")
+        str, typer.Option("--capability", metavar="NAME=AMOUNT,…", help="Upper limit of what it may use.")
     ] = "",
     deserved: Annotated[
-        str, typer.Option("--deserved", metavar="NAME=AMOUNT,…", help="What it can have back from others.")
+        str,
+        typer.Option("--deserved", metavar="NAME=AMOUNT,…", help="Resources that it can reclaim from other queues."),
     ] = "",
     guarantee: Annotated[
-        str, typer.Option("--guarantee", metavar="NAME=AMOUNT,…", help="What nobody else may use.")
+        str, typer.Option("--guarantee", metavar="NAME=AMOUNT,…", help="Resources reserved for this queue.")
     ] = "",
-    parent: Annotated[str, typer.Option("--parent", help="The queue above it.")] = "",
+    parent: Annotated[str, typer.Option("--parent", help="Parent queue.")] = "",
     reclaimable: Annotated[
         bool,
-        typer.Option("--reclaimable/--not-reclaimable", help="Whether others may take back what it uses too much."),
+        typer.Option(
+            "--reclaimable/--not-reclaimable", help="Whether other queues may reclaim what it uses beyond its share."
+        ),
     ] = True,
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
@@ -64,7 +69,7 @@ def create(
 def list_(
     kubeconfig: KubeconfigOption = None, context: ContextOption = None, output: FormatOption = Format.TABLE
 ) -> None:
-    """List the queues: weight, state, how many jobs are in each phase, and what they use."""
+    """List the queues with their weights, states, jobs per phase, and resources in use."""
     _show(None, kubeconfig, context, output)
 
 
@@ -116,26 +121,26 @@ def _amounts(amounts: dict[str, Any] | None) -> str:
 @app.command()
 def operate(
     name: QueueName,
-    action: Annotated[str, typer.Option("--action", "-a", metavar="open|close|update", help="What to do.")],
-    weight: Annotated[int, typer.Option("--weight", "-w", help="The new weight, for update.")] = 0,
+    action: Annotated[str, typer.Option("--action", "-a", metavar="open|close|update", help="Action to take.")],
+    weight: Annotated[int, typer.Option("--weight", "-w", help="New weight, with --action update.")] = 0,
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Open or close a queue, or change its weight. A closed queue takes no new jobs; those in it go on."""
+    """Open or close a queue, or change its weight. A closed queue takes no new jobs; its present jobs continue."""
     from baton.cli.cluster.workloads import order_queue
     from baton.model.volcano import QUEUES
 
     if action not in (*_ACTIONS, "update"):
         raise UsageError(f"--action is {action!r}, expected open, close or update")
     if (action == "update") != (weight > 0):
-        raise UsageError("--weight belongs to --action update, which needs a weight of 1 or more")
+        raise UsageError("--action update needs --weight with a value of at least 1; other actions take no --weight")
     with connect(kubeconfig, context) as cluster:
         if action == "update":
             cluster.patch(QUEUES, name, {"spec": {"weight": weight}})
         else:
             order_queue(cluster, name, _ACTIONS[action])
-    told = f"has weight {weight}" if action == "update" else f"is to be {'opened' if action == 'open' else 'closed'}"
+    told = f"has weight {weight}" if action == "update" else f"will be {'opened' if action == 'open' else 'closed'}"
     note(f"queue {name} {told}", quiet=quiet)
 
 
@@ -143,7 +148,10 @@ def operate(
 def delete(
     name: QueueName, kubeconfig: KubeconfigOption = None, context: ContextOption = None, quiet: QuietOption = False
 ) -> None:
-    """Delete a queue. Jobs in it wait until there is one of that name again; close it first to let them end."""
+    """Delete a queue.
+
+    Its waiting jobs stay pending until a queue with the same name exists; close the queue first to let its jobs end.
+    """
     from baton.model.volcano import QUEUES
 
     with connect(kubeconfig, context) as cluster:

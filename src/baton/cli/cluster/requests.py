@@ -1,8 +1,8 @@
-"""Plain requests for whole objects, from ordinary functions.
+"""Synchronous requests for whole objects.
 
-Commands show and send objects as the API server has them, so they are mappings here and not the typed structs of
-`baton.kube`, which know only the fields that the programs use. Requests are made one after the other on one
-connection; what is not there becomes a sentence that says where it was looked for.
+Commands show and send objects as the API server has them, so objects are mappings here and not the typed structs of
+`baton.model`, which have only the fields that the programs use. Requests are sequential, on one connection; a missing
+object becomes a sentence that names where the command looked.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 
 class Table(msgspec.Struct):
-    """Objects as the API server itself would print them: `kubectl get`'s columns, and the metadata of each."""
+    """Objects as the API server prints them: the columns of `kubectl get`, and the metadata of each object."""
 
     class Column(msgspec.Struct):
         name: str
@@ -39,7 +39,7 @@ class Table(msgspec.Struct):
     rows: list[Row] = msgspec.field(default_factory=list)
 
     def cell(self, row: Row, column: str) -> str:
-        """A cell by the name of its column."""
+        """The cell of a row in the named column."""
         for place, found in enumerate(self.columns):
             if found.name == column:
                 return str(row.cells[place])
@@ -47,7 +47,7 @@ class Table(msgspec.Struct):
 
 
 class Cluster:
-    """One API server, asked by a command. A context manager."""
+    """A command's connection to one API server; a context manager."""
 
     def __init__(self, access: Access) -> None:
         self.access = access
@@ -65,25 +65,25 @@ class Cluster:
 
     @property
     def client(self) -> Client:
-        """The client, for what is not a plain request; use `wait` on what it returns."""
+        """The client, for other requests; pass the coroutines that it returns to `wait`."""
         return self._client
 
     def wait(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run one request to its end."""
+        """Run one request and return its result."""
         return self._runner.run(work)
 
     def get(self, resource: Resource[Any], name: str, namespace: str | None = None) -> Object:
         return _readable(self._object("GET", resource, namespace, name))
 
     def list(self, resource: Resource[Any], namespace: str | None = None, *, label_selector: str = "") -> list[Object]:
-        """Every object, in the server's order: by namespace and name."""
+        """All objects, in the server's order: by namespace and name."""
         objects: Resource[Object] = resource._replace(kind=dict)
         with _told(resource, namespace):
             found = self.wait(self._client.list_all(objects, namespace, label_selector=label_selector))
         return [_readable(item) for item in found]
 
     def table(self, resource: Resource[Any], namespace: str | None = None, *, label_selector: str = "") -> Table:
-        """The objects as rows of text, made by the server."""
+        """The objects as rows of text that the server has formatted."""
         selected = {"labelSelector": label_selector}
         answer = self._ask("GET", resource, namespace, parameters=selected, accept=_TABLE)
         with self._client.expecting("table"):
@@ -114,13 +114,13 @@ class Cluster:
 
 
 def _readable(item: Object) -> Object:
-    """An object without the record of who set which field, which nobody asks a command for."""
+    """The object without its managed fields, which are noise to people."""
     item.get("metadata", {}).pop("managedFields", None)
     return item
 
 
 class MissingObjectError(BatonError):
-    """What was named is not there; `answer` is how the API server put it."""
+    """The named object does not exist; `answer` is the API server's message."""
 
     def __init__(self, sentence: str, answer: str) -> None:
         super().__init__(sentence)
@@ -128,16 +128,16 @@ class MissingObjectError(BatonError):
 
 
 class UnknownKindError(BatonError):
-    """The cluster does not know the kind of what was named."""
+    """The cluster does not know the kind of the named object."""
 
 
 class RightsError(BatonError):
-    """Somebody who may not see the whole cluster asked for what needs all of it."""
+    """The user may not list objects of the whole cluster, which the question requires."""
 
 
 @contextlib.contextmanager
 def _told(resource: Resource[Any], namespace: str | None, name: str = "") -> Iterator[None]:
-    """Answers a 404 with a sentence that says where Baton looked."""
+    """Turns a 404 into a sentence that says where Baton looked."""
     try:
         yield
     except NotFoundError as error:
@@ -145,7 +145,7 @@ def _told(resource: Resource[Any], namespace: str | None, name: str = "") -> Ite
 
 
 def _not_found(resource: Resource[Any], name: str, namespace: str | None, error: NotFoundError) -> BatonError:
-    """The sentence for a 404: the object, or the whole kind, is unknown to the cluster."""
+    """The sentence for a 404: the object or its whole kind does not exist in the cluster."""
     if not name or "could not find the requested resource" in error.message or "page not found" in error.message:
         if namespace and f'namespaces "{namespace}"' in error.message:
             return MissingObjectError(f"there is no namespace {namespace}", error.message)

@@ -1,6 +1,6 @@
-"""The objects that the job, queue and pod commands make and read, and the words for what is in them.
+"""The objects that the job, queue and pod commands make and read.
 
-`baton job …` and `vcctl job …` are two ways to say the same things; what they say is here, once.
+`baton job …` and `vcctl job …` are two interfaces to the same operations, which this module implements once.
 """
 
 import time
@@ -19,7 +19,7 @@ from baton.model.quantities import is_quantity
 from baton.model.volcano import COMMANDS, QUEUES, SCHEDULING
 
 PHASES = ("Inqueue", "Pending", "Running", "Unknown", "Completed")
-"""The phases of a pod group, in the order in which queues are listed with them."""
+"""The phases of a pod group, in the order of the columns of a queue list."""
 
 JOB_NAME_LABEL = "volcano.sh/job-name"
 QUEUE_NAME_LABEL = "volcano.sh/queue-name"
@@ -53,7 +53,7 @@ def job_object(
     command: Iterable[str] = (),
     plugins: dict[str, list[str]] | None = None,
 ) -> Object:
-    """A job of one task from words of a command line."""
+    """A job with one task, from the options of a command line."""
     container: Object = {
         "name": name,
         "image": image,
@@ -84,12 +84,12 @@ def job_object(
 
 
 def read_documents(path: Path, kind: str) -> list[Object]:
-    """The objects in a manifest; all of one kind."""
+    """The objects in a manifest, which must all be of one kind."""
     try:
         documents = [item for item in yaml.safe_load_all(path.read_text()) if item is not None]
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    except (yaml.YAMLError, ValueError) as error:  # a date that does not exist is no error of YAML's own
+    except (yaml.YAMLError, ValueError) as error:  # YAML raises ValueError for a date that does not exist
         raise UsageError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not documents:
         raise UsageError(f"{path} is empty, expected a {kind}")
@@ -104,7 +104,7 @@ def read_documents(path: Path, kind: str) -> list[Object]:
 
 
 def command_object(target: Object, api_version: str, kind: str, action: str) -> Object:
-    """The order to a controller to do something with a job or a queue; it goes when its target goes."""
+    """A command for the controller about a job or a queue, which owns it; deleting the target deletes the command."""
     metadata = target["metadata"]
     owner = {
         "apiVersion": api_version,
@@ -124,20 +124,20 @@ def command_object(target: Object, api_version: str, kind: str, action: str) -> 
 
 
 def order_queue(cluster: Cluster, name: str, action: str) -> None:
-    """Have a controller open or close a queue; the order lies in the default namespace, as queues are in none."""
+    """Let the controller open or close a queue; the command is in the default namespace because queues have none."""
     queue = cluster.get(QUEUES, name)
     cluster.create(COMMANDS, command_object(queue, SCHEDULING, "Queue", action), "default")
 
 
 def pod_selector(job: str, queue: str) -> str:
-    """The label selector of the pods of one job or of all jobs; empty with a queue, which each pod is checked for."""
+    """The label selector for the pods of one job or of all jobs; empty with a queue, which is checked for each pod."""
     if job:
         return f"{JOB_NAME_LABEL}={job}"
     return "" if queue else JOB_NAME_LABEL
 
 
 def cards_of(metadata: Object) -> list[str]:
-    """The cards that the scheduler recorded for a pod, each once, without the part that all of them share."""
+    """The cards that the scheduler recorded for a pod, without duplicates and without their common prefix."""
     annotations: dict[str, str] = metadata.get("annotations") or {}
     shares = card_annotations.assigned_shares(annotations.get(card_annotations.ASSIGNED, ""))
     names = [share.card for container in shares for share in container]
@@ -147,12 +147,12 @@ def cards_of(metadata: Object) -> list[str]:
 
 
 def replicas_of(job: Object) -> int:
-    """How many pods a job has when it is complete."""
+    """The number of pods that a job has when all of them exist."""
     return sum(task.get("replicas", 0) for task in job.get("spec", {}).get("tasks") or [])
 
 
 def type_of(job: Object) -> str:
-    """The job's type: a label that frameworks set."""
+    """The type of a job, from a label that frameworks set."""
     return str((job["metadata"].get("labels") or {}).get(_JOB_TYPE_LABEL) or "Batch")
 
 
@@ -162,7 +162,7 @@ def phase_of(item: Object) -> str:
 
 
 def phases_by_queue(groups: Iterable[Object]) -> dict[str, Counter[str]]:
-    """How many pod groups of each phase are in each queue."""
+    """The number of pod groups in each phase, by queue."""
     counts: dict[str, Counter[str]] = {}
     for group in groups:
         queue = group.get("spec", {}).get("queue", "")
@@ -171,7 +171,7 @@ def phases_by_queue(groups: Iterable[Object]) -> dict[str, Counter[str]]:
 
 
 def belongs_to_queue(metadata: Object, queue: str) -> bool:
-    """Whether a pod was made for a queue, by a job's label or its own annotation."""
+    """Whether a pod belongs to a queue, by its job's label or its own annotation."""
     labels: dict[str, Any] = metadata.get("labels") or {}
     annotations: dict[str, Any] = metadata.get("annotations") or {}
     return queue in (labels.get(QUEUE_NAME_LABEL), annotations.get(QUEUE_NAME_ANNOTATION))

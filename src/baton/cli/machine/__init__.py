@@ -1,1 +1,1 @@
-"""The commands for one machine without Kubernetes."""
+"""The commands for one machine without Kubernetes, one module per command."""

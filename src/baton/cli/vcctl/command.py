@@ -1,10 +1,10 @@
-"""`vcctl`: the words, flags and output of Volcano's own command, for those who have it in scripts.
+"""`vcctl`: the verbs, flags and output of Volcano's own command, for scripts that use it.
 
 Volcano's end-to-end suite compares the help of `vcctl`, of `vcctl job` and of its verbs list, run, suspend and resume,
-and the lists of jobs, character by character, so these are as there; all other help is in our words. `baton job`,
-`baton queue` and `baton pod` are the better way to say the same things.
-Errors go to standard output as `Failed to VERB NOUN: …` with exit code 255, words that are not understood to
-standard error with exit code 1; that is how scripts tell them apart.
+and the lists of jobs, character by character, so these are identical; all other help is Baton's. `baton job`,
+`baton queue` and `baton pod` are the better interface to the same operations.
+Failures go to standard output as `Failed to VERB NOUN: …` with exit code 255; usage errors go to standard error with
+exit code 1. Scripts tell them apart by this.
 """
 
 import sys
@@ -22,7 +22,7 @@ Values = dict[str, Any]
 
 
 class Flag(NamedTuple):
-    """One flag; the type of its default is its type."""
+    """One flag; its default determines its type."""
 
     name: str
     letter: str
@@ -31,7 +31,7 @@ class Flag(NamedTuple):
     metavar: str = ""
 
     def kind(self) -> str:
-        """The word for its type in the help."""
+        """The name of its type in the help."""
         if self.metavar or isinstance(self.default, bool):
             return self.metavar
         return "int" if isinstance(self.default, int) else "string"
@@ -45,7 +45,7 @@ class Flag(NamedTuple):
         return f"  {letter}--{self.name}{kind}", told
 
     def value(self, text: str) -> str | int:
-        """What was given for it."""
+        """The value that the user gave."""
         if isinstance(self.default, str):
             return text
         try:
@@ -58,7 +58,7 @@ class Flag(NamedTuple):
 
 
 class Verb(NamedTuple):
-    """One thing that can be done with a noun."""
+    """One operation on a noun."""
 
     help: str
     flags: tuple[Flag, ...]
@@ -73,7 +73,7 @@ class Noun(NamedTuple):
 
 
 class _NotUnderstoodError(Exception):
-    """The words of the command are off."""
+    """The command line is malformed."""
 
 
 _REACH = (

@@ -1,4 +1,4 @@
-"""What each verb of `vcctl` does and prints."""
+"""The behaviour and output of each verb of `vcctl`."""
 
 import sys
 from collections import Counter
@@ -24,7 +24,7 @@ _NOTHING = "No resources found\n"
 _JOB_COLUMNS = (("Creation", 15), ("Phase", 12), ("JobType", 12), ("Replicas", 12), ("Min", 6), ("Pending", 10),
                 ("Running", 10), ("Succeeded", 12), ("Failed", 10), ("Unknown", 12), ("RetryCount", 10))  # fmt: skip
 _QUEUE_COLUMNS = ("Weight", "State", "Parent", *workloads.PHASES)
-_WHICH_QUEUE = "which queue? name it with --name (-n)"
+_WHICH_QUEUE = "give the name of the queue with --name (-n)"
 _POD_COLUMNS = {"Name": "Name", "Ready": "Ready", "Status": "Status", "Restart": "Restarts", "Age": "Age"}
 """The heading here, and the column of the API server's own table that it shows."""
 
@@ -38,7 +38,7 @@ def _fixed(widths: Iterable[int], cells: Iterable[Any]) -> str:
 
 
 def _fitted(rows: Sequence[Sequence[str]], spacing: int, *, from_row: int = 0) -> str:
-    """Columns as wide as their widest cell of the rows from `from_row` on."""
+    """Columns as wide as their widest cell in the rows from `from_row` on."""
     widths = [max(len(row[place]) for row in rows[from_row:]) + spacing for place in range(len(rows[0]))]
     return "".join(_fixed(widths, row) for row in rows)
 
@@ -51,7 +51,7 @@ def _name(values: Values, refusal: str) -> str:
 
 def _run_job(cluster: Cluster, values: Values) -> None:
     if not values["name"] and not values["filename"]:
-        raise BatonError("which job? give it a name with --name, or a manifest with --filename")
+        raise BatonError("give the name of the job with --name, or a manifest with --filename")
     requests = workloads.parse_amounts(values["requests"], "--requests")
     limits = workloads.parse_amounts(values["limits"], "--limits")
     if values["filename"]:
@@ -116,7 +116,7 @@ def _view_job(cluster: Cluster, values: Values) -> None:
 
 def _order_job(action: str, word: str) -> Callable[[Cluster, Values], None]:
     def order(cluster: Cluster, values: Values) -> None:
-        name = _name(values, f"which job to {word}? name it with --name (-N)")
+        name = _name(values, f"give the name of the job to {word} with --name (-N)")
         job = cluster.get(JOBS, name, values["namespace"])
         cluster.create(COMMANDS, workloads.command_object(job, BATCH, "Job", action), values["namespace"])
 
@@ -169,13 +169,13 @@ def _operate_queue(cluster: Cluster, values: Values) -> None:
     name, action = _name(values, _WHICH_QUEUE), values["action"]
     actions = {"open": "OpenQueue", "close": "CloseQueue"}
     if not action:
-        raise BatonError("do what to the queue? --action is open, close or update")
+        raise BatonError("give the --action: open, close or update")
     if action in actions:
         workloads.order_queue(cluster, name, actions[action])
     elif action != "update":
         raise BatonError(f"--action is {action}, expected open, close or update")
     elif not values["weight"]:
-        raise BatonError(f"update changes the weight of queue {name}: give the new one, at least 1, with --weight")
+        raise BatonError(f"update changes the weight of queue {name}: give the new weight, at least 1, with --weight")
     else:
         cluster.patch(QUEUES, name, {"spec": {"weight": values["weight"]}})
 
@@ -190,7 +190,7 @@ def _list_pods(cluster: Cluster, values: Values) -> None:
     table = cluster.table(PODS, where, label_selector=workloads.pod_selector(job, queue))
     labels = [row.object["metadata"].get("labels") or {} for row in table.rows]
     if job and queue and any(found.get(workloads.QUEUE_NAME_LABEL, queue) != queue for found in labels):
-        raise BatonError(f"job {job} is not in queue {queue}; leave one of --job and --queue out")
+        raise BatonError(f"job {job} is not in queue {queue}; use only one of --job and --queue")
     rows = [row for row in table.rows if job or not queue or workloads.belongs_to_queue(row.object["metadata"], queue)]
     if not rows:
         _out(_NOTHING)
@@ -208,12 +208,12 @@ def _called(document: Object) -> str:
     return str(metadata.get("name") or metadata["generateName"])
 
 
-_WHERE = Flag("namespace", "n", "default", "where to look")
-_ANYWHERE = Flag("all-namespaces", "", False, "look everywhere")
+_WHERE = Flag("namespace", "n", "default", "namespace to use")
+_ANYWHERE = Flag("all-namespaces", "", False, "list every namespace")
 
 
 class _Flow(msgspec.Struct):
-    """The two kinds of job flows, which are treated alike."""
+    """A job flow or a job template, which have the same verbs."""
 
     resource: Resource[Any]
     kind: str
@@ -242,7 +242,7 @@ class _Flow(msgspec.Struct):
         self.show(cluster.list(self.resource, None if everywhere else values["namespace"]))
 
     def get(self, cluster: Cluster, values: Values) -> None:
-        name = _name(values, f"which {self.noun}? name it with --name (-N)")
+        name = _name(values, f"give the name of the {self.noun} with --name (-N)")
         self.show([cluster.get(self.resource, name, values["namespace"])])
 
     def describe(self, cluster: Cluster, values: Values) -> None:
@@ -266,14 +266,14 @@ class _Flow(msgspec.Struct):
                 self._attempt("delete", f"Deleted {self.kind}: {where}/{name}", cluster.delete, name, where)
             return
         name, where = (
-            _name(values, f"which {self.noun}? name it with --name (-N), or give its --file"),
+            _name(values, f"give the name of the {self.noun} with --name (-N), or a --file"),
             values["namespace"],
         )
         cluster.delete(self.resource, name, where)
         _out(f"Deleted {self.kind}: {where}/{name}\n")
 
     def _attempt(self, word: str, done: str, work: Callable[..., Any], *details: Any) -> None:
-        """One bad document of a file does not keep the others from being tried."""
+        """Continue with the next document of a file when one of them fails."""
         try:
             work(self.resource, *details)
         except ApiError as error:
@@ -282,23 +282,21 @@ class _Flow(msgspec.Struct):
             _out(f"{done}\n")
 
     def noun_with(self, called: str, *, all_namespaces: bool) -> Noun:
-        """The noun with its verbs; `called` is its name in the help of flags."""
-        name = Flag("name", "N", "", f"which {called}")
-        file = Flag("file", "f", "", f"YAML with one or more {called}s")
+        """The noun with its verbs; `called` is its name in help texts."""
+        name = Flag("name", "N", "", f"name of the {called}")
+        file = Flag("file", "f", "", f"YAML file with one or more {called}s")
         return Noun(
             f"vcctl command line operation {self.noun}",
             {
-                "create": Verb(f"make the {called}s of a file", (file,), self.create),
-                "delete": Verb(f"remove one {called}, or those of a file", (file, name, _WHERE), self.delete),
+                "create": Verb(f"create the {called}s in a file", (file,), self.create),
+                "delete": Verb(f"delete one {called}, or those in a file", (file, name, _WHERE), self.delete),
                 "describe": Verb(
-                    f"print whole {called}s, one or all of a namespace",
+                    f"print one {called}, or all of a namespace, in full",
                     (Flag("format", "o", "yaml", "yaml or json"), name, _WHERE),
                     self.describe,
                 ),
-                "get": Verb(f"show one {called} as a line", (name, _WHERE), self.get),
-                "list": Verb(
-                    f"show the {called}s as a table", (_WHERE, *((_ANYWHERE,) if all_namespaces else ())), self.list
-                ),
+                "get": Verb(f"show one {called}", (name, _WHERE), self.get),
+                "list": Verb(f"list the {called}s", (_WHERE, *((_ANYWHERE,) if all_namespaces else ())), self.list),
             },
         )
 
@@ -307,7 +305,7 @@ class _Flow(msgspec.Struct):
 _JOB = Flag("name", "N", "", "the name of job")
 _NAMESPACE = Flag("namespace", "n", "default", "the namespace of job")
 _EVERYWHERE = Flag("all-namespaces", "", False, "list jobs in all namespaces")
-_QUEUE = Flag("name", "n", "", "which queue")
+_QUEUE = Flag("name", "n", "", "name of the queue")
 _AMOUNTS = "cpu=1000m,memory=100Mi"
 
 NOUNS: dict[str, Noun] = {
@@ -354,12 +352,12 @@ NOUNS: dict[str, Noun] = {
         "vcctl command line operation pod",
         {
             "list": Verb(
-                "show the pods of jobs as a table",
+                "list the pods of jobs",
                 (
                     _ANYWHERE,
-                    Flag("job", "j", "", "of this job only"),
+                    Flag("job", "j", "", "list only the pods of this job"),
                     _WHERE,
-                    Flag("queue", "q", "", "in this queue only"),
+                    Flag("queue", "q", "", "list only the pods in this queue"),
                 ),
                 _list_pods,
             )
@@ -369,23 +367,23 @@ NOUNS: dict[str, Noun] = {
         "Queue Operations",
         {
             "create": Verb(
-                "make a queue",
+                "create a queue",
                 (
-                    Flag("name", "n", "test", "what to call it"),
+                    Flag("name", "n", "test", "name of the queue"),
                     Flag("state", "S", "Open", "Open or Closed"),
-                    Flag("weight", "w", 1, "its part of the cluster, beside other queues", "int32"),
+                    Flag("weight", "w", 1, "share relative to other queues", "int32"),
                 ),
                 _create_queue,
             ),
-            "delete": Verb("remove a queue", (_QUEUE,), _delete_queue),
-            "get": Verb("show one queue as a line", (_QUEUE,), _get_queue),
-            "list": Verb("show all queues as a table", (), _list_queues),
+            "delete": Verb("delete a queue", (_QUEUE,), _delete_queue),
+            "get": Verb("show one queue", (_QUEUE,), _get_queue),
+            "list": Verb("list all queues", (), _list_queues),
             "operate": Verb(
                 "open or close a queue, or change its weight",
                 (
                     Flag("action", "a", "", "open, close or update"),
                     _QUEUE,
-                    Flag("weight", "w", 0, "its new part of the cluster, with update", "int32"),
+                    Flag("weight", "w", 0, "new weight, with update", "int32"),
                 ),
                 _operate_queue,
             ),

@@ -1,4 +1,4 @@
-"""The text of `vcctl job view`: a job and its events, in the lines that Volcano's command prints."""
+"""The text of `vcctl job view`: a job and its events, line by line as Volcano's command prints them."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -28,12 +28,12 @@ _NO_TIME = "0001-01-01 00:00:00 +0000 UTC"
 
 
 def job_text(job: Object) -> str:
-    """Everything but the events."""
+    """The job without its events."""
     return "".join(f"{'  ' * level}{line}\n" for level, line in _job_lines(job))
 
 
 def events_text(events: list[Object]) -> str:
-    """The events that are about a job, as a table."""
+    """The events of a job as a table."""
     if not events:
         return "Events: \t<none>\n"
     rule = "-------"
@@ -57,7 +57,7 @@ def _job_lines(job: Object) -> Iterator[tuple[int, str]]:
     yield 0, f"Namespace:  \t{metadata['namespace']}"
     yield 0, f"Labels:     \t{_compact(metadata.get('labels'))}"
     yield 0, f"Annotations:\t{_compact(metadata.get('annotations'))}"
-    # The client that Volcano's command uses drops these two.
+    # The client of Volcano's command leaves these two empty.
     yield 0, "API Version:\t"
     yield 0, "Kind:       \t"
     yield 0, "Metadata:"
@@ -139,7 +139,7 @@ def _status_lines(status: Object) -> Iterator[tuple[int, str]]:
 
 
 def _compact(values: Mapping[str, Any] | None) -> str:
-    """As Go writes JSON: compact, sorted, and safe inside of HTML."""
+    """JSON as Go writes it: compact, sorted and escaped for HTML."""
     if not values:
         return "<none>"
     text = json.dumps(values, separators=(",", ":"), sort_keys=True, ensure_ascii=False)

@@ -1,7 +1,7 @@
-"""The custom resources: Volcano's kinds, with schemas written here.
+"""The custom resource definitions: Volcano's kinds, with Baton's schemas. One module per API group.
 
-This is the one source. `baton install --crds` applies what `definitions()` returns; `deploy/crds/crds.yaml` has
-the same objects for those who install with kubectl, written by `make manifests` and compared by a test.
+This package is the only source. `baton install --crds` applies the result of `definitions()`; `make manifests` writes
+the same objects to `deploy/crds/crds.yaml` for installations with kubectl, and a test compares the two.
 """
 
 from baton.install.crds.flows import job_flow, job_template
@@ -12,5 +12,5 @@ from baton.install.crds.topology import hyper_node
 
 
 def definitions() -> list[Schema]:
-    """Every CustomResourceDefinition, in the order in which they are listed to people."""
+    """Every CustomResourceDefinition, in the order in which people read them."""
     return [job(), cron_job(), queue(), pod_group(), command(), job_template(), job_flow(), hyper_node()]

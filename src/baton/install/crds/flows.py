@@ -8,36 +8,36 @@ VERSION = "v1alpha1"
 
 
 def job_template() -> Schema:
-    """A job that a flow makes by name."""
-    status = mapping("Who uses it.", {"jobDependsOnList": series("Jobs made from it.", text())})
+    """A job that flows create by name."""
+    status = mapping("Jobs that use the template.", {"jobDependsOnList": series("Jobs created from it.", text())})
     return definition(
         GROUP,
         VERSION,
         "JobTemplate",
-        description="A job that flows make by name.",
+        description="A job that flows create by name.",
         properties={"spec": job_spec(), "status": status},
         short_names=("jt",),
     )
 
 
 def _probe() -> Schema:
-    header = mapping("A header to send.", {"name": text(), "value": text()}, required=("name", "value"))
+    header = mapping("A header of the request.", {"name": text(), "value": text()}, required=("name", "value"))
     port = {"type": "integer", "minimum": 0, "maximum": 65535}
     return mapping(
-        "What must hold in the jobs before.",
+        "Conditions that the preceding jobs must meet.",
         {
             "httpGetList": series(
-                "Pages that must answer.",
+                "HTTP endpoints that must answer.",
                 mapping(
                     "", {"taskName": text(maxLength=253), "path": text(), "port": dict(port), "httpHeader": header}
                 ),
             ),
             "tcpSocketList": series(
-                "Ports that must be open.",
+                "TCP ports that must be open.",
                 mapping("", {"taskName": text(maxLength=253), "port": dict(port)}, required=("port",)),
             ),
             "taskStatusList": series(
-                "Phases that tasks must be in.",
+                "Phases that tasks must have reached.",
                 mapping("", {"taskName": text(maxLength=253), "phase": text(maxLength=63)}),
             ),
         },
@@ -45,69 +45,75 @@ def _probe() -> Schema:
 
 
 def job_flow() -> Schema:
-    """Jobs in an order."""
+    """Jobs that run in a given order."""
     step = mapping(
         "",
         {
-            "name": text("The JobTemplate to make a job from."),
+            "name": text("The JobTemplate from which the job is created."),
             "dependsOn": mapping(
-                "What must be over first.",
-                {"targets": series("Steps of this flow that must have completed.", text()), "probe": _probe()},
+                "Conditions before this step starts.",
+                {"targets": series("Steps of this flow that must have completed first.", text()), "probe": _probe()},
             ),
             "patch": mapping("Changes to the template for this flow.", {"jobSpec": job_spec(defaults=False)}),
         },
         required=("name",),
     )
     spec = mapping(
-        "Which jobs, in which order.",
+        "The jobs and their order.",
         {
             "flows": series("The steps.", step),
-            "jobRetainPolicy": text("Whether the jobs stay when the flow has succeeded.", choices=("retain", "delete")),
+            "jobRetainPolicy": text(
+                "Whether jobs are kept after the flow has succeeded.", choices=("retain", "delete")
+            ),
         },
     )
     history = mapping("", {"state": text(), "startTimestamp": moment("From."), "endTimestamp": moment("To.")})
     job_status = mapping(
         "",
         {
-            "name": text("The job."),
-            "state": text("Its phase."),
+            "name": text("Name of the job."),
+            "state": text("Phase of the job."),
             "startTimestamp": moment("From."),
             "endTimestamp": moment("To."),
-            "restartCount": number("How often it was restarted."),
-            "runningHistories": series("The phases it was in.", history),
+            "restartCount": number("Number of restarts."),
+            "runningHistories": series("The phases that the job has passed through.", history),
         },
     )
     condition = mapping(
         "",
         {
-            "phase": text("The job's phase."),
-            "createTime": moment("When it was made."),
-            "runningDuration": text("How long it ran."),
+            "phase": text("Phase of the job."),
+            "createTime": moment("Time of creation."),
+            "runningDuration": text("How long the job has run."),
             "taskStatusCount": table(
-                "Pods of each task by phase.", mapping("", {"phase": table("", number("", None))})
+                "Number of pods per task and phase.", mapping("", {"phase": table("", number("", None))})
             ),
         },
     )
     jobs = {
         field: series(description, text())
         for field, description in (
-            ("pendingJobs", "Jobs that wait."),
-            ("runningJobs", "Jobs that run."),
-            ("completedJobs", "Jobs that completed."),
-            ("failedJobs", "Jobs that failed."),
-            ("terminatedJobs", "Jobs that were ended."),
+            ("pendingJobs", "Pending jobs."),
+            ("runningJobs", "Running jobs."),
+            ("completedJobs", "Completed jobs."),
+            ("failedJobs", "Failed jobs."),
+            ("terminatedJobs", "Terminated jobs."),
             ("unKnowJobs", "Jobs in another phase."),
         )
     }
     status = mapping(
-        "What has become of the flow.",
+        "Status of the flow.",
         {
             "state": mapping(
-                "Where the flow is.",
-                {"phase": text("The phase.", choices=("Pending", "Running", "Succeed", "Failed", "Terminating"))},
+                "State of the flow.",
+                {
+                    "phase": text(
+                        "Phase of the flow.", choices=("Pending", "Running", "Succeed", "Failed", "Terminating")
+                    )
+                },
             ),
             **jobs,
-            "jobStatusList": series("The jobs, one by one.", job_status),
+            "jobStatusList": series("Status of each job.", job_status),
             "conditions": table("The jobs by name.", condition),
         },
     )
@@ -115,7 +121,7 @@ def job_flow() -> Schema:
         GROUP,
         VERSION,
         "JobFlow",
-        description="Jobs in an order, each made from a template when those before it have completed.",
+        description="Jobs in a given order; each is created from a template when its predecessors have completed.",
         properties={"spec": spec, "status": status},
         short_names=("jf",),
         columns=(column("Status", ".status.state.phase"), column("Age", ".metadata.creationTimestamp", "date")),

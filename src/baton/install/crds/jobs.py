@@ -1,8 +1,8 @@
-"""batch.volcano.sh/v1alpha1: Job and CronJob, and the job specification that templates and flows carry too.
+"""batch.volcano.sh/v1alpha1: Job and CronJob, and the job specification that templates and flows also contain.
 
-Pod templates are kept as they are: Kubernetes' own schema of them is two hundred kilobytes and changes with every
-release, and the webhook has the API server itself check them. Only what people most often get wrong is spelled out,
-so that it is refused even where no webhook is installed.
+Pod templates are preserved as given: Kubernetes' own schema for them is two hundred kilobytes and changes with every
+release, and the webhook lets the API server itself check them. The schema covers only the fields that users most often
+get wrong, so that mistakes in them are refused even without the webhook.
 """
 
 from baton.install.crds.schemas import (
@@ -38,7 +38,7 @@ EVENTS = (
     "JobUpdated",
     "TaskFailed",
 )
-"""What the API accepts in a policy; the webhook refuses those that only the controller itself raises."""
+"""The events that a policy may name; the webhook refuses those that only the controller raises."""
 
 PHASES = (
     "Pending",
@@ -55,24 +55,24 @@ PHASES = (
 
 
 def job_spec(*, defaults: bool = True) -> Schema:
-    """What a job is to do. A patch of a job has no defaults: they would overwrite what the patch leaves alone."""
+    """The specification of a job. A patch has no defaults: they would overwrite fields that it does not name."""
     queue: Schema = {"default": "default"} if defaults else {}
     retry: Schema = {"default": 3} if defaults else {}
     return mapping(
-        "What the job is to do.",
+        "Specification of the job.",
         {
-            "schedulerName": text("The scheduler that places the pods.", maxLength=63),
-            "minAvailable": number("Pods that must be able to run together before any of them starts."),
-            "volumes": series("Volumes mounted into every pod.", _volume()),
-            "tasks": series("Groups of equal pods.", _task()),
-            "policies": series("What to do when something happens to the job.", _policy()),
-            "plugins": table("Job plugins by name, with their arguments.", series("", text())),
-            "runningEstimate": text("How long the job is expected to run, such as 90m."),
-            "queue": text("The queue the job waits in.", maxLength=253, pattern=NAME_PATTERN, **queue),
-            "maxRetry": number("How often the job is restarted before it has failed.", **retry),
-            "ttlSecondsAfterFinished": number("Seconds after its end when the job is deleted."),
-            "priorityClassName": text("The PriorityClass of the job.", maxLength=253, pattern=NAME_PATTERN),
-            "minSuccess": number("Pods that must succeed for the job to be complete.", 1),
+            "schedulerName": text("Scheduler that places the pods.", maxLength=63),
+            "minAvailable": number("Number of pods that must be able to run together before any of them starts."),
+            "volumes": series("Volumes that are mounted into every pod.", _volume()),
+            "tasks": series("Groups of identical pods.", _task()),
+            "policies": series("Actions to take on events of the job.", _policy()),
+            "plugins": table("Job plugins and their arguments, by name.", series("", text())),
+            "runningEstimate": text("Expected duration of the job, such as 90m."),
+            "queue": text("Queue in which the job waits.", maxLength=253, pattern=NAME_PATTERN, **queue),
+            "maxRetry": number("Number of restarts before the job fails.", **retry),
+            "ttlSecondsAfterFinished": number("Seconds after which a finished job is deleted."),
+            "priorityClassName": text("PriorityClass of the job.", maxLength=253, pattern=NAME_PATTERN),
+            "minSuccess": number("Number of pods that must succeed for the job to complete.", 1),
             "networkTopology": network_topology(),
         },
     )
@@ -82,9 +82,11 @@ def _volume() -> Schema:
     return mapping(
         "",
         {
-            "mountPath": text("Where the pods see the volume.", pattern="^[^:]+$"),
-            "volumeClaimName": text("An existing PersistentVolumeClaim, or the name for the new one.", maxLength=253),
-            "volumeClaim": anything("The PersistentVolumeClaim to make."),
+            "mountPath": text("Path of the volume in the containers.", pattern="^[^:]+$"),
+            "volumeClaimName": text(
+                "Name of an existing PersistentVolumeClaim or of the one to create.", maxLength=253
+            ),
+            "volumeClaim": anything("PersistentVolumeClaim to create."),
         },
         required=("mountPath",),
     )
@@ -94,11 +96,11 @@ def _policy() -> Schema:
     return mapping(
         "",
         {
-            "action": text("What to do, such as RestartJob."),
-            "event": text("When to do it.", choices=EVENTS),
-            "events": series("When to do it, several events.", text(choices=EVENTS)),
-            "exitCode": number("Do it when a container ends with this code; not 0.", None),
-            "timeout": text("How long the event must last first, such as 10m."),
+            "action": text("Action to take, such as RestartJob."),
+            "event": text("Event that triggers the action.", choices=EVENTS),
+            "events": series("Events that trigger the action.", text(choices=EVENTS)),
+            "exitCode": number("Non-zero exit code of a container that triggers the action.", None),
+            "timeout": text("How long the event must last before the action is taken, such as 10m."),
         },
     )
 
@@ -107,9 +109,9 @@ def _task() -> Schema:
     partition = mapping(
         "Splits the task into groups that are placed together.",
         {
-            "totalPartitions": number("How many groups.", 1),
-            "partitionSize": number("Pods in a group.", 1),
-            "minPartitions": number("Groups that must be able to run together.", default=0),
+            "totalPartitions": number("Number of groups.", 1),
+            "partitionSize": number("Number of pods in a group.", 1),
+            "minPartitions": number("Number of groups that must be able to run together.", default=0),
             "networkTopology": network_topology(),
         },
         required=("totalPartitions", "partitionSize"),
@@ -117,21 +119,21 @@ def _task() -> Schema:
     return mapping(
         "",
         {
-            "name": text("The task's name, part of its pods' names.", maxLength=63, pattern=LABEL_PATTERN),
-            "replicas": number("How many pods."),
-            "minAvailable": number("Pods of this task that must be able to run together."),
+            "name": text("Name of the task, which is part of its pods' names.", maxLength=63, pattern=LABEL_PATTERN),
+            "replicas": number("Number of pods."),
+            "minAvailable": number("Number of pods of this task that must be able to run together."),
             "template": _pod_template(),
-            "policies": series("What to do when something happens to the task; overrides the job's.", _policy()),
+            "policies": series("Actions to take on events of the task; they override those of the job.", _policy()),
             "topologyPolicy": text(
-                "How strictly NUMA nodes are respected.",
+                "How strictly pods must fit NUMA nodes.",
                 choices=("none", "best-effort", "restricted", "single-numa-node"),
             ),
-            "maxRetry": number("How often a pod of the task is restarted before the task has failed."),
+            "maxRetry": number("Number of restarts of a pod before the task fails."),
             "dependsOn": mapping(
-                "Tasks that must have started or ended before this one starts.",
+                "Tasks that must have started or ended before this task starts.",
                 {
                     "name": series("Names of tasks of this job.", text()),
-                    "iteration": text("Whether one of them is enough (any) or all are needed (all)."),
+                    "iteration": text("Whether one of the tasks is enough (any) or all are required (all)."),
                 },
             ),
             "partitionPolicy": partition,
@@ -143,53 +145,58 @@ def _pod_template() -> Schema:
     container = anything(
         "A container, as in a Pod.",
         {
-            "name": text("The container's name."),
-            "image": text("The image to run."),
-            "command": series("The program and its first arguments, one list item each.", text()),
-            "args": series("Arguments, one list item each.", text()),
+            "name": text("Name of the container."),
+            "image": text("Image of the container."),
+            "command": series("The program and its first arguments, as list items.", text()),
+            "args": series("Further arguments, as list items.", text()),
         },
     )
     spec = anything(
-        "The pods' specification, as in a Pod.",
+        "Specification of the pods, as in a Pod.",
         {
-            "containers": series("The containers of each pod.", container),
-            "initContainers": series("Containers that run first.", container),
+            "containers": series("Containers of each pod.", container),
+            "initContainers": series("Containers that run before the others.", container),
         },
     )
-    return anything("The pods of this task, as in a PodTemplate.", {"metadata": anything("Labels etc."), "spec": spec})
+    return anything(
+        "Template of the task's pods, as in a PodTemplate.",
+        {"metadata": anything("Metadata such as labels."), "spec": spec},
+    )
 
 
 def _status() -> Schema:
-    counts = table("Pods of each task by phase.", mapping("", {"phase": table("", number("", None))}))
+    counts = table("Number of pods per task and phase.", mapping("", {"phase": table("", number("", None))}))
     state = mapping(
-        "Where the job is in its life.",
+        "State of the job.",
         {
-            "phase": text("The phase.", choices=PHASES),
-            "reason": text("Why, in one word."),
-            "message": text("Why, in a sentence."),
-            "lastTransitionTime": moment("Since when."),
+            "phase": text("Phase of the job.", choices=PHASES),
+            "reason": text("Reason in one word."),
+            "message": text("Reason in a sentence."),
+            "lastTransitionTime": moment("Time of the last change."),
         },
     )
     condition = mapping(
-        "", {"status": text("The phase."), "lastTransitionTime": moment("Since when.")}, required=("status",)
+        "",
+        {"status": text("Phase of the job."), "lastTransitionTime": moment("Time of the last change.")},
+        required=("status",),
     )
     return mapping(
-        "What has become of the job.",
+        "Status of the job.",
         {
             "state": state,
-            "minAvailable": number("Pods that must be able to run together."),
+            "minAvailable": number("Number of pods that must be able to run together."),
             "taskStatusCount": counts,
-            "pending": number("Pods that wait."),
-            "running": number("Pods that run."),
-            "succeeded": number("Pods that ended well."),
-            "failed": number("Pods that ended badly."),
-            "terminating": number("Pods that are being deleted."),
-            "unknown": number("Pods that nobody hears of."),
-            "version": number("Raised whenever all pods are replaced."),
-            "retryCount": number("How often the job was restarted."),
-            "runningDuration": text("How long the job ran."),
-            "controlledResources": table("What the job's plugins made.", text()),
-            "conditions": series("The phases so far.", condition),
+            "pending": number("Pending pods."),
+            "running": number("Running pods."),
+            "succeeded": number("Succeeded pods."),
+            "failed": number("Failed pods."),
+            "terminating": number("Terminating pods."),
+            "unknown": number("Pods whose phase is unknown."),
+            "version": number("Version of the pods; raised when all of them are replaced."),
+            "retryCount": number("Number of restarts of the job."),
+            "runningDuration": text("How long the job has run."),
+            "controlledResources": table("Objects that the job's plugins have created.", text()),
+            "conditions": series("The phases that the job has passed through.", condition),
         },
     )
 
@@ -200,7 +207,7 @@ def job() -> Schema:
         GROUP,
         VERSION,
         "Job",
-        description="A set of pods that are placed together and live by common rules.",
+        description="A group of pods that are scheduled together and share policies.",
         properties={"spec": job_spec(), "status": _status()},
         short_names=("vcjob", "vj"),
         columns=(
@@ -214,43 +221,45 @@ def job() -> Schema:
 
 
 def cron_job() -> Schema:
-    """A job at certain times."""
+    """A job that runs on a schedule."""
     reference = mapping(
         "",
         {key: text() for key in ("apiVersion", "kind", "namespace", "name", "uid", "resourceVersion", "fieldPath")},
         atomic=True,
     )
     spec = mapping(
-        "When to run what.",
+        "Schedule and template of the jobs.",
         {
-            "schedule": text("When, in the five fields of cron or as @daily and the like."),
-            "timeZone": text("The time zone of the schedule, such as Europe/Berlin; the controller's own else."),
-            "startingDeadlineSeconds": number("How late a missed job may still start.", format="int64"),
+            "schedule": text("Schedule in cron's five fields, or a name such as @daily."),
+            "timeZone": text("Time zone of the schedule, such as Europe/Berlin. Defaults to that of the controller."),
+            "startingDeadlineSeconds": number("Deadline in seconds for starting a missed job.", format="int64"),
             "concurrencyPolicy": text(
-                "What happens when the previous job still runs.",
+                "Behaviour when the previous job still runs.",
                 choices=("Allow", "Forbid", "Replace"),
                 default="Allow",
             ),
-            "suspend": switch("True stops new jobs.", default=False),
-            "jobTemplate": mapping("The job to make.", {"metadata": anything("Labels etc."), "spec": job_spec()}),
-            "successfulJobsHistoryLimit": number("Completed jobs to keep.", default=3),
-            "failedJobsHistoryLimit": number("Failed jobs to keep.", default=1),
+            "suspend": switch("Whether to stop creating jobs.", default=False),
+            "jobTemplate": mapping(
+                "Template of the jobs.", {"metadata": anything("Metadata such as labels."), "spec": job_spec()}
+            ),
+            "successfulJobsHistoryLimit": number("Number of completed jobs to keep.", default=3),
+            "failedJobsHistoryLimit": number("Number of failed jobs to keep.", default=1),
         },
         required=("schedule", "jobTemplate"),
     )
     status = mapping(
-        "What has become of it.",
+        "Status of the cron job.",
         {
-            "active": series("Jobs that are not finished.", reference, atomic=True),
-            "lastScheduleTime": moment("When a job was last made."),
-            "lastSuccessfulTime": moment("When a job last completed."),
+            "active": series("Jobs that have not finished.", reference, atomic=True),
+            "lastScheduleTime": moment("Time of the last scheduled job."),
+            "lastSuccessfulTime": moment("Time at which a job last completed."),
         },
     )
     return definition(
         GROUP,
         VERSION,
         "CronJob",
-        description="Makes a job at certain times.",
+        description="Creates jobs on a schedule.",
         properties={"spec": spec, "status": status},
         short_names=("cronvcjob", "cronvj"),
     )

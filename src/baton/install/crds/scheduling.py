@@ -36,68 +36,73 @@ def queue() -> Schema:
     cluster = mapping(
         "",
         {
-            "name": text("The cluster."),
-            "weight": number("Its weight.", None),
-            "capacity": quantities("What it has."),
+            "name": text("Name of the cluster."),
+            "weight": number("Weight of the cluster.", None),
+            "capacity": quantities("Capacity of the cluster."),
         },
     )
     spec = mapping(
-        "What the queue may have.",
+        "Specification of the queue.",
         {
-            "weight": number("Its share of the cluster in proportion to other queues.", 1, maximum=65535, default=1),
-            "capability": quantities("The most it may use."),
-            "deserved": quantities("What it may take back from others when it needs it."),
-            "guarantee": mapping("What is kept for it.", {"resource": quantities("Amounts that nobody else may use.")}),
-            "reclaimable": switch("Whether other queues may take back what this one uses beyond its share."),
-            "parent": text("The queue above this one; root when not set.", maxLength=253, pattern=NAME_PATTERN),
-            "priority": number("Queues of higher priority are served first."),
+            "weight": number("Share of the cluster relative to other queues.", 1, maximum=65535, default=1),
+            "capability": quantities("Upper limit of what the queue may use."),
+            "deserved": quantities("Resources that the queue may reclaim from other queues."),
+            "guarantee": mapping(
+                "Reserved resources.", {"resource": quantities("Amounts that only this queue may use.")}
+            ),
+            "reclaimable": switch("Whether other queues may reclaim what this queue uses beyond its share."),
+            "parent": text("Parent queue. Defaults to root.", maxLength=253, pattern=NAME_PATTERN),
+            "priority": number("Queues with higher priority are served first."),
             "dequeueStrategy": text(
-                "Whether a job that does not fit holds up those behind it (fifo) or is passed over (traverse).",
+                "Whether a job that does not fit blocks the jobs behind it (fifo) or is skipped (traverse).",
                 choices=("fifo", "traverse"),
                 default="traverse",
             ),
             "type": text("A label for people.", maxLength=253),
             "affinity": mapping(
-                "Groups of nodes that the queue's pods go to, or keep away from.",
+                "Groups of nodes that the queue's pods use or avoid.",
                 {
-                    "nodeGroupAffinity": _node_groups("Groups to go to."),
-                    "nodeGroupAntiAffinity": _node_groups("Groups to keep away from."),
+                    "nodeGroupAffinity": _node_groups("Groups to use."),
+                    "nodeGroupAntiAffinity": _node_groups("Groups to avoid."),
                 },
             ),
-            "extendClusters": series("Other clusters that jobs may be sent to.", cluster),
+            "extendClusters": series("Other clusters to which jobs may be sent.", cluster),
         },
     )
     status = mapping(
-        "What the queue has.",
+        "Status of the queue.",
         {
             "state": text(
-                "Whether it takes new jobs; a closing queue waits for its last job to end.",
+                "Whether the queue takes new jobs; a closing queue waits until its last job has ended.",
                 choices=("Open", "Closed", "Closing", "Unknown"),
             ),
-            "allocated": quantities("What its pods use."),
+            "allocated": quantities("Resources that the queue's pods use."),
             "credit": mapping(
-                "What may be let in without asking the scheduler.",
+                "Resources that may be admitted without asking the scheduler.",
                 {
-                    "asOf": text("The newest version of a pod group that is counted already."),
-                    "amounts": quantities("How much, together, of pod groups that are newer."),
+                    "asOf": text("Newest resource version of a pod group that is already counted."),
+                    "amounts": quantities("Total amounts for newer pod groups."),
                 },
             ),
             "reservation": mapping(
-                "Nodes kept for it.",
-                {"nodes": series("Their names.", text()), "resource": quantities("What is idle on them.")},
+                "Nodes that are reserved for the queue.",
+                {
+                    "nodes": series("Names of the nodes.", text()),
+                    "resource": quantities("Idle resources on these nodes."),
+                },
             ),
-            "pending": number("Pod groups that wait to be let in."),
-            "inqueue": number("Pod groups that were let in and wait for room."),
-            "running": number("Pod groups that run."),
-            "unknown": number("Pod groups that run in part."),
-            "completed": number("Pod groups that have ended."),
+            "pending": number("Pod groups that wait to be admitted."),
+            "inqueue": number("Pod groups that are admitted and wait for room."),
+            "running": number("Running pod groups."),
+            "unknown": number("Pod groups that run only in part."),
+            "completed": number("Completed pod groups."),
         },
     )
     return definition(
         GROUP,
         VERSION,
         "Queue",
-        description="A line of jobs with a share of the cluster.",
+        description="A queue of jobs with a share of the cluster.",
         properties={"spec": spec, "status": status},
         short_names=("q", "queue-v1beta1"),
         columns=(column("PARENT", ".spec.parent"),),
@@ -106,28 +111,28 @@ def queue() -> Schema:
 
 
 def pod_group() -> Schema:
-    """Pods that start together or not at all. Its status has no subresource: it is written with the object."""
+    """Pods that start together or not at all. The status has no subresource and is written with the object."""
     sub_group = mapping(
         "",
         {
-            "name": text("The name of the kind of groups.", maxLength=253),
-            "subGroupSize": number("Pods in a group.", 1, default=1),
-            "minSubGroups": number("Groups that must be able to run together.", default=0),
-            "labelSelector": label_selector("The pods it is about."),
-            "matchLabelKeys": series("Pods with equal values of these labels form a group.", text(), atomic=True),
+            "name": text("Name of this kind of subgroup.", maxLength=253),
+            "subGroupSize": number("Number of pods in a subgroup.", 1, default=1),
+            "minSubGroups": number("Number of subgroups that must be able to run together.", default=0),
+            "labelSelector": label_selector("Pods that belong to the subgroups."),
+            "matchLabelKeys": series("Pods with equal values of these labels form a subgroup.", text(), atomic=True),
             "networkTopology": network_topology(),
         },
     )
     spec = mapping(
-        "What the group needs.",
+        "Specification of the pod group.",
         {
-            "minMember": number("Pods that must be able to run together before any of them starts."),
-            "minTaskMember": table("The same for each task by name.", number("", None)),
-            "queue": text("The queue the group waits in.", maxLength=253, pattern=NAME_PATTERN, default="default"),
-            "priorityClassName": text("The PriorityClass of the group.", maxLength=253),
-            "minResources": quantities("What those pods need in all."),
+            "minMember": number("Number of pods that must be able to run together before any of them starts."),
+            "minTaskMember": table("The same number for each task, by name.", number("", None)),
+            "queue": text("Queue in which the group waits.", maxLength=253, pattern=NAME_PATTERN, default="default"),
+            "priorityClassName": text("PriorityClass of the group.", maxLength=253),
+            "minResources": quantities("Total resources of those pods."),
             "networkTopology": network_topology(),
-            "subGroupPolicy": series("Groups within the group that are placed together.", sub_group),
+            "subGroupPolicy": series("Subgroups of pods that are placed together.", sub_group),
         },
     )
     condition = mapping(
@@ -135,20 +140,20 @@ def pod_group() -> Schema:
         {
             "type": text("Unschedulable or Scheduled."),
             "status": text("True or False."),
-            "transitionID": text("The scheduling cycle that said so."),
-            "lastTransitionTime": moment("Since when."),
-            "reason": text("Why, in one word."),
-            "message": text("Why, in a sentence."),
+            "transitionID": text("Scheduling cycle that set the condition."),
+            "lastTransitionTime": moment("Time of the last change."),
+            "reason": text("Reason in one word."),
+            "message": text("Reason in a sentence."),
         },
     )
     status = mapping(
-        "Where the group is.",
+        "Status of the pod group.",
         {
-            "phase": text("The phase.", choices=("Pending", "Inqueue", "Running", "Unknown", "Completed")),
-            "conditions": series("What the scheduler has to say.", condition),
-            "running": number("Pods that run."),
-            "succeeded": number("Pods that ended well."),
-            "failed": number("Pods that ended badly."),
+            "phase": text("Phase of the group.", choices=("Pending", "Inqueue", "Running", "Unknown", "Completed")),
+            "conditions": series("Conditions that the scheduler has set.", condition),
+            "running": number("Running pods."),
+            "succeeded": number("Succeeded pods."),
+            "failed": number("Failed pods."),
         },
     )
     return definition(
@@ -170,14 +175,14 @@ def pod_group() -> Schema:
 
 
 def command() -> Schema:
-    """An order to a controller, which deletes it when it has been carried out."""
+    """A command for a controller, which deletes it after carrying it out."""
     target = mapping(
-        "The object to act on.",
+        "Object to act on.",
         {
-            "apiVersion": text("Its group and version."),
-            "kind": text("Its kind."),
-            "name": text("Its name."),
-            "uid": text("Its uid."),
+            "apiVersion": text("API version of the object."),
+            "kind": text("Kind of the object."),
+            "name": text("Name of the object."),
+            "uid": text("UID of the object."),
             "controller": switch("As in an owner reference."),
             "blockOwnerDeletion": switch("As in an owner reference."),
         },
@@ -188,12 +193,12 @@ def command() -> Schema:
         "bus.volcano.sh",
         "v1alpha1",
         "Command",
-        description="An order to a controller; it is deleted when it has been carried out.",
+        description="A command for a controller, which deletes it after carrying it out.",
         properties={
-            "action": text("What to do, such as AbortJob or CloseQueue."),
+            "action": text("Action to take, such as AbortJob or CloseQueue."),
             "target": target,
-            "reason": text("Why, in one word."),
-            "message": text("Why, in a sentence."),
+            "reason": text("Reason in one word."),
+            "message": text("Reason in a sentence."),
         },
         status_subresource=False,
     )

@@ -1,7 +1,7 @@
-"""The words in which the schemas are written, and the pieces that several kinds share.
+"""Builders for schemas, and the parts that several kinds share.
 
-A structural schema is a tree of plain mappings; the builders here leave out what is not said and keep a description at
-every field, because `kubectl explain` is the documentation that is always at hand.
+A structural schema is a tree of plain mappings. The builders omit what is not given and require a description for
+fields, because `kubectl explain` is the documentation that users always have at hand.
 """
 
 from typing import Any
@@ -32,7 +32,7 @@ def mapping(
 
 
 def table(description: str, values: Schema) -> Schema:
-    """An object with free keys."""
+    """An object with arbitrary keys."""
     return _described({"type": "object", "additionalProperties": values}, description)
 
 
@@ -52,7 +52,7 @@ def text(description: str = "", **more: Any) -> Schema:
 
 
 def number(description: str = "", minimum: int | None = 0, *, format: str = "int32", **more: Any) -> Schema:  # noqa: A002  # the word of the schema
-    """A whole number, by default not negative."""
+    """A whole number, by default at least 0."""
     schema: Schema = {"type": "integer", "format": format, **more}
     if minimum is not None:
         schema["minimum"] = minimum
@@ -65,7 +65,7 @@ def switch(description: str, **more: Any) -> Schema:
 
 
 def moment(description: str) -> Schema:
-    """A time. Go clients send null for a time that is not set."""
+    """A time. Go clients send null for an unset time."""
     return _described({"type": "string", "format": "date-time", "nullable": True}, description)
 
 
@@ -80,7 +80,7 @@ def quantities(description: str) -> Schema:
 
 
 def anything(description: str, properties: dict[str, Schema] | None = None) -> Schema:
-    """An object of Kubernetes' own that is kept as it is; the fields given are the only ones that are checked."""
+    """A Kubernetes object that is preserved as given; only the listed fields are checked."""
     schema: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     if properties:
         schema["properties"] = properties
@@ -88,15 +88,19 @@ def anything(description: str, properties: dict[str, Schema] | None = None) -> S
 
 
 def network_topology() -> Schema:
-    """How far apart in the network the pods may be."""
+    """The limit on how far apart in the network pods may be placed."""
     return mapping(
-        "How far apart in the network the pods may be placed.",
+        "Limit on how far apart in the network the pods may be placed.",
         {
             "mode": text(
-                "Whether the limit is a rule (hard) or a wish (soft).", choices=("hard", "soft"), default="hard"
+                "Whether the limit is required (hard) or preferred (soft).", choices=("hard", "soft"), default="hard"
             ),
-            "highestTierAllowed": {"type": "integer", "minimum": 0, "description": "The highest tier to be crossed."},
-            "highestTierName": text("The highest tier to be crossed, by name.", maxLength=253),
+            "highestTierAllowed": {
+                "type": "integer",
+                "minimum": 0,
+                "description": "Highest tier that the pods may span.",
+            },
+            "highestTierName": text("Name of the highest tier that the pods may span.", maxLength=253),
         },
     )
 
@@ -111,15 +115,15 @@ def label_selector(description: str) -> Schema:
     return mapping(
         description,
         {
-            "matchLabels": table("Labels with exactly these values.", text()),
-            "matchExpressions": series("Rules on labels.", expression, atomic=True),
+            "matchLabels": table("Labels with exact values.", text()),
+            "matchExpressions": series("Expressions over labels.", expression, atomic=True),
         },
         atomic=True,
     )
 
 
 def column(name: str, path: str, type: str = "string", *, wide: bool = False) -> Schema:  # noqa: A002  # the word of the schema
-    """What `kubectl get` prints; wide columns only with `-o wide`."""
+    """A column of `kubectl get`; wide columns appear only with `-o wide`."""
     return {"name": name, "type": type, "jsonPath": path, **({"priority": 1} if wide else {})}
 
 
@@ -136,13 +140,13 @@ def definition(
     namespaced: bool = True,
     status_subresource: bool = True,
 ) -> Schema:
-    """A CustomResourceDefinition of one version."""
+    """A CustomResourceDefinition with one version."""
     singular = kind.lower()
     schema = mapping(
         description,
         {
-            "apiVersion": text("The group and version of this object."),
-            "kind": text("The kind of this object."),
+            "apiVersion": text("API version of this object."),
+            "kind": text("Kind of this object."),
             "metadata": {"type": "object"},
             **properties,
         },

@@ -17,19 +17,19 @@ from baton.install.crds.schemas import (
 def hyper_node() -> Schema:
     """Nodes that are close to each other in the network."""
     selector = mapping(
-        "Which nodes or hyper nodes: in exactly one of three ways.",
+        "Selects the nodes or hyper nodes in exactly one of three ways.",
         {
             "exactMatch": mapping(
-                "By name.",
-                {"name": text("The name.", minLength=1, maxLength=253, pattern=NAME_PATTERN)},
+                "Selects by name.",
+                {"name": text("Name of the member.", minLength=1, maxLength=253, pattern=NAME_PATTERN)},
                 required=("name",),
             ),
             "regexMatch": mapping(
-                "By a regular expression that is found in the name.",
-                {"pattern": text("The expression.", minLength=1)},
+                "Selects by a regular expression that the name must contain.",
+                {"pattern": text("Regular expression.", minLength=1)},
                 required=("pattern",),
             ),
-            "labelMatch": label_selector("By labels; for nodes only."),
+            "labelMatch": label_selector("Selects nodes by labels."),
         },
     )
     selector["x-kubernetes-validations"] = [
@@ -38,23 +38,25 @@ def hyper_node() -> Schema:
                 "has(self.exactMatch) ? !has(self.regexMatch) && !has(self.labelMatch)"
                 " : has(self.regexMatch) != has(self.labelMatch)"
             ),
-            "message": "give one of exactMatch, regexMatch, labelMatch, and only one",
+            "message": "give exactly one of exactMatch, regexMatch and labelMatch",
         }
     ]
     member = mapping(
         "",
         {
-            "type": text("Whether nodes or hyper nodes of a lower tier.", choices=("Node", "HyperNode")),
+            "type": text(
+                "Whether the members are nodes or hyper nodes of a lower tier.", choices=("Node", "HyperNode")
+            ),
             "selector": selector,
         },
         required=("type",),
     )
     spec = mapping(
-        "What belongs to it.",
+        "Specification of the hyper node.",
         {
-            "tier": number("How far apart its nodes are: a lower tier is closer."),
-            "tierName": text("The tier by a name, for jobs to refer to.", maxLength=253),
-            "members": {**series("Nodes and hyper nodes.", member), "minItems": 1},
+            "tier": number("Distance between its nodes; a lower tier is closer."),
+            "tierName": text("Name of the tier, to which jobs can refer.", maxLength=253),
+            "members": {**series("Members of the hyper node.", member), "minItems": 1},
         },
         required=("tier",),
     )
@@ -63,25 +65,25 @@ def hyper_node() -> Schema:
         {
             "type": text("Valid."),
             "status": text("True or False.", choices=("True", "False", "Unknown")),
-            "lastTransitionTime": moment("Since when."),
-            "reason": text("Why, in one word."),
-            "message": text("Why, in a sentence."),
-            "observedGeneration": number("Of which version of the object this is said.", format="int64"),
+            "lastTransitionTime": moment("Time of the last change."),
+            "reason": text("Reason in one word."),
+            "message": text("Reason in a sentence."),
+            "observedGeneration": number("Generation of the object that the condition describes.", format="int64"),
         },
         required=("type", "status"),
     )
     status = mapping(
-        "What became of it.",
+        "Status of the hyper node.",
         {
-            "nodeCount": number("How many nodes of the cluster it holds.", format="int64"),
-            "conditions": series("What the scheduler has to say.", condition),
+            "nodeCount": number("Number of the cluster's nodes in the hyper node.", format="int64"),
+            "conditions": series("Conditions that the scheduler has set.", condition),
         },
     )
     return definition(
         "topology.volcano.sh",
         "v1alpha1",
         "HyperNode",
-        description="Nodes that are close to each other in the network: a rack, a row, what one switch joins.",
+        description="Nodes that are close to each other in the network, such as a rack or the nodes of one switch.",
         properties={"spec": spec, "status": status},
         short_names=("hn",),
         columns=(
