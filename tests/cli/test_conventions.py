@@ -1,4 +1,4 @@
-"""What a user may rely on whatever the command: help, errors, exit codes, formats."""
+"""The conventions that hold for every command: help, errors, exit codes, formats."""
 
 import json
 import signal
@@ -46,26 +46,26 @@ def test_an_unknown_option_names_the_command() -> None:
     assert shown.stderr.startswith("baton version: No such option: --frob")
 
 
-def test_a_bad_format_lists_the_allowed_ones() -> None:
+def test_an_invalid_format_lists_the_valid_ones() -> None:
     shown = baton("version", "-o", "xml")
     assert shown.returncode == 2
     assert "'table', 'json', 'yaml'" in shown.stderr
 
 
-def test_a_phase_that_does_not_exist_is_not_an_empty_list() -> None:
+def test_an_unknown_phase_is_an_error_and_not_an_empty_list() -> None:
     shown = baton("job", "list", "--phase", "runing")
     assert shown.returncode == 2
     assert shown.stderr.startswith("baton: --phase is 'runing', expected one of Pending, Running, ")
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_every_command_has_help_of_its_own(name: str) -> None:
+def test_every_command_has_its_own_help(name: str) -> None:
     shown = baton(name, "--help")
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.startswith(f"Usage: baton {name}")
 
 
-def test_json_and_yaml_say_the_same() -> None:
+def test_json_and_yaml_have_the_same_content() -> None:
     as_json = json.loads(baton("version", "-o", "json").stdout)
     as_yaml = yaml.safe_load(baton("version", "-o", "yaml").stdout)
     assert as_json == as_yaml
@@ -77,9 +77,11 @@ def test_no_colours_without_a_terminal() -> None:
 
 
 @pytest.mark.parametrize("program", ["baton", "vcctl"])
-def test_an_interrupted_command_ends_without_a_word(tmp_path: Path, program: str) -> None:
-    """The API server accepts the connection and says nothing."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # one that is ignored would be so in the child
+def test_an_interrupted_command_ends_silently(tmp_path: Path, program: str) -> None:
+    """The API server accepts the connection and never answers."""
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # an ignored signal would also be ignored in the child
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(120)
         address = "http://{}:{}".format(*server.getsockname())
@@ -109,7 +111,7 @@ def test_an_interrupted_command_ends_without_a_word(tmp_path: Path, program: str
 
 
 @pytest.mark.parametrize("module", ["main", "vcctl.command"])
-def test_letters_that_the_locale_lacks_are_spelled_out(module: str) -> None:
+def test_characters_that_the_locale_lacks_are_escaped(module: str) -> None:
     probe = (
         f"import sys; sys.argv[1:] = ['version']; import baton.cli.{module} as m\n"
         "try:\n m.main()\nexcept SystemExit: pass\nprint('a → b')"
@@ -120,7 +122,7 @@ def test_letters_that_the_locale_lacks_are_spelled_out(module: str) -> None:
 
 
 def test_help_imports_no_command() -> None:
-    """The budget of 250 ms CPU holds because nothing heavy is imported; this is what would break it."""
+    """The help stays within 250 ms of CPU time because it imports nothing heavy."""
     probe = "import sys; sys.argv = ['baton']; import baton.cli.main as m\ntry:\n m.main()\nexcept SystemExit: pass\n"
     shown = subprocess.run(
         [sys.executable, "-c", probe + "print('modules:', *sys.modules)"], capture_output=True, text=True, check=True
@@ -138,7 +140,7 @@ def test_help_imports_no_command() -> None:
 
 
 def test_a_question_to_the_cluster_imports_no_engine_and_no_logging() -> None:
-    """`baton why` answers within a second because it does not load what only the programs need."""
+    """`baton why` answers within a second because it does not import modules that only the programs need."""
     probe = "import sys, baton.cli.cluster.reasons; print(*sys.modules)"
     shown = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert not set(shown.stdout.split()) & {"structlog", "pygments", "numpy", "prometheus_client", "grpc"}

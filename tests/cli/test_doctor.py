@@ -1,4 +1,4 @@
-"""`baton doctor` on machines of different health: each finding has a verdict and, unless all is well, a remedy."""
+"""`baton doctor` on healthy and broken machines: each finding has a verdict and, if there is a problem, a remedy."""
 
 import http.server
 import json
@@ -17,7 +17,7 @@ from baton.cli.doctor import Verdict
 
 @pytest.fixture
 def api_server() -> Iterator[str]:
-    """Something that answers /version as an API server does."""
+    """A server that answers /version like an API server."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:  # the library's name
@@ -64,7 +64,7 @@ def test_a_cluster_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Monk
     assert finding.remedy
 
 
-def test_a_server_that_is_no_api_server(tmp_path: Path, api_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_not_an_api_server(tmp_path: Path, api_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", kubeconfig(tmp_path, f"{api_server}/elsewhere"))
     assert "HTTP 404" in doctor.check_cluster().detail
 
@@ -75,12 +75,12 @@ def test_no_kubeconfig_is_not_a_defect(tmp_path: Path, monkeypatch: pytest.Monke
     assert doctor.check_cluster().verdict is Verdict.ABSENT
 
 
-def test_a_kubeconfig_that_is_named_must_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_named_kubeconfig_must_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "gone"))
     assert doctor.check_cluster().verdict is Verdict.BROKEN
 
 
-def test_no_compiler_matters_only_to_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_compiler_matters_only_to_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     finding = doctor.check_compiler()
     assert finding.verdict is Verdict.ABSENT
@@ -97,7 +97,7 @@ def test_a_node_without_kubelet_sockets_is_broken(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.process
-def test_the_report_is_complete_and_the_exit_code_follows_it(tmp_path: Path) -> None:
+def test_the_report_lists_every_check_and_decides_the_exit_code(tmp_path: Path) -> None:
     shown = subprocess.run(
         [sys.executable, "-m", "baton.cli.main", "doctor", "-o", "json"],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Tables: rows that programs can cut and people can read, on terminals of any width and without one."""
+"""Tables that programs can cut and people can read, on terminals of any width and without a terminal."""
 
 import fcntl
 import os
@@ -19,7 +19,7 @@ REASON = "one node has too few GPUs, the other one has a taint that the pod does
 
 
 def shown(*rows: list[str], columns: int = 0) -> list[str]:
-    """The lines of a table without colours, on a terminal of so many columns or in a pipe."""
+    """The lines of a table without colours, on a terminal of a given width or in a pipe."""
     headings = [f"column{place}" for place in range(len(rows[0]))]
     code = f"from baton.cli.output import write_table; write_table({headings!r}, {rows!r})"
     if not columns:
@@ -44,7 +44,7 @@ def shown(*rows: list[str], columns: int = 0) -> list[str]:
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65536)
-    except OSError:  # the last writer is gone
+    except OSError:  # the last writer has closed it
         return b""
 
 
@@ -54,7 +54,7 @@ def test_names_stay_whole_and_a_row_is_one_line(columns: int) -> None:
     assert row.split() == [*ROW, "x" * 60]
 
 
-def test_a_sentence_is_folded_on_a_terminal_and_nowhere_else() -> None:
+def test_a_sentence_wraps_only_on_a_terminal() -> None:
     _, first, second, *_ = shown(["2", REASON], columns=60)
     assert len(first) <= 60
     assert f"{first.rstrip()} {second.strip()}".split(maxsplit=1)[1].startswith("one node has too few GPUs, the other")

@@ -1,4 +1,4 @@
-"""`baton sim` as a user meets it: results on stdout, remarks on stderr, one sentence for what is wrong."""
+"""`baton sim` as users see it: results on stdout, notes on stderr, one sentence per error."""
 
 import contextlib
 import json
@@ -48,7 +48,7 @@ def test_compare_prints_one_line_per_policy_and_seed() -> None:
     assert lines[1:] == [["fifo", "42"], ["fifo", "43"], ["priority", "42"], ["priority", "43"]]
 
 
-def test_compare_shows_how_far_it_is_to_somebody_at_a_terminal() -> None:
+def test_compare_shows_its_progress_on_a_terminal() -> None:
     terminal, end = pty.openpty()
     words = ["compare", "--jobs", "30", "--gpus", "8", "-p", "fifo", "-p", "las", "--processes", "2"]
     command = [sys.executable, "-m", "baton.cli.main", "sim", *words]
@@ -56,7 +56,7 @@ def test_compare_shows_how_far_it_is_to_somebody_at_a_terminal() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=end, env=environment) as running:
         os.close(end)
         shown = b""
-        with contextlib.suppress(OSError):  # how a terminal says that its other end is closed
+        with contextlib.suppress(OSError):  # a terminal reports its closed end like this
             while chunk := os.read(terminal, 4096):
                 shown += chunk
         assert running.stdout is not None
@@ -105,7 +105,7 @@ def test_a_recorded_state_leaves_only_its_free_cards(tmp_path: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     (summary,) = json.loads(shown.stdout)
     assert summary["makespan_s"] == 20, "one card is taken, so one job after the other"
-    assert "1 nodes, 1 pods that stay" in shown.stderr
+    assert "1 nodes, 1 running pods, which stay" in shown.stderr
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_recorded_state_leaves_only_its_free_cards(tmp_path: Path) -> None:
         (["run", "--slots", "0"], 2, "--slots"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(words: list[str], code: int, sentence: str) -> None:
+def test_an_error_is_one_sentence(words: list[str], code: int, sentence: str) -> None:
     shown = sim(*words)
     assert shown.returncode == code
     assert sentence in shown.stderr
@@ -132,7 +132,7 @@ def test_what_is_wrong_is_said_in_one_sentence(words: list[str], code: int, sent
     assert shown.stdout == ""
 
 
-def test_a_record_that_is_not_one_names_the_line(tmp_path: Path) -> None:
+def test_an_invalid_record_names_the_line(tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text('\n{"type": "Nothing"}\n')
     shown = sim("run", "--state", tmp_path / "bad.jsonl")
     assert shown.returncode == 1

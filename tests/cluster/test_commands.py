@@ -182,7 +182,7 @@ def test_what_is_not_there_is_a_sentence(kwok_bed: Bed, kwok_namespace: str, tmp
         assert (done.returncode, done.stdout, done.stderr) == (1, "", sentence)
     done = command(kwok_bed, "baton", "job", "list", "-n", kwok_namespace)
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == f"no jobs found in namespace {kwok_namespace}; -A looks in all of them\n"
+    assert done.stderr == f"no jobs found in namespace {kwok_namespace}; use -A to search all namespaces\n"
     done = command(kwok_bed, "baton", "queue", "get", "nope")
     assert (done.returncode, done.stderr) == (1, "baton: there is no queue nope\n")
     done = command(kwok_bed, "vcctl", "job", "view", "-N", "nope", "-n", kwok_namespace)

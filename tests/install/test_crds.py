@@ -1,4 +1,4 @@
-"""The custom resources' source and the manifests for kubectl are the same objects."""
+"""The manifests for kubectl contain the same objects as their source."""
 
 from pathlib import Path
 
@@ -9,5 +9,5 @@ from baton.install.crds import definitions
 MANIFESTS = Path(__file__).parents[2] / "deploy" / "crds" / "crds.yaml"
 
 
-def test_the_manifests_are_what_the_source_says() -> None:
+def test_the_manifests_match_their_source() -> None:
     assert list(yaml.safe_load_all(MANIFESTS.read_text())) == definitions(), "run `make manifests`"

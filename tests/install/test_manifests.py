@@ -1,4 +1,4 @@
-"""The shipped manifests agree with the programs that they run; the API server's opinion is in tests/cluster."""
+"""The shipped manifests agree with the programs that they run; tests/cluster applies them to a real API server."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def test_every_object_has_a_place_in_the_api_and_a_name() -> None:
     assert all(each["metadata"].get("namespace") == "baton-system" for each in OBJECTS if resource_of(each).namespaced)
 
 
-def test_the_scheduler_takes_its_configuration() -> None:
+def test_the_scheduler_accepts_its_configuration() -> None:
     (config,) = of_kind("ConfigMap")
     configured(config["data"]["volcano-scheduler.conf"])
 
@@ -40,7 +40,7 @@ def test_the_scheduler_takes_its_configuration() -> None:
         ("admission", admission_command.app),
     ],
 )
-def test_the_programs_take_their_arguments(name: str, app: Any) -> None:
+def test_the_programs_accept_their_arguments(name: str, app: Any) -> None:
     (deployment,) = (each for each in of_kind("Deployment") if each["metadata"]["name"] == f"baton-{name}")
     program, *words = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
     assert program == name
@@ -50,7 +50,7 @@ def test_the_programs_take_their_arguments(name: str, app: Any) -> None:
     assert {flag.rstrip(",") for flag in known} == set()
 
 
-def test_every_webhook_calls_a_path_that_is_answered() -> None:
+def test_every_webhook_calls_a_served_path() -> None:
     answered = set(Webhooks(None, Policy()).endpoints())  # type: ignore[arg-type]  # no cluster is asked
     called = [
         webhook["clientConfig"]["service"]["path"]
@@ -62,7 +62,7 @@ def test_every_webhook_calls_a_path_that_is_answered() -> None:
         assert each["metadata"]["name"] == CONFIGURATION
 
 
-def test_only_one_secret_and_one_pair_of_configurations_are_in_reach_of_admission() -> None:
+def test_admission_can_change_only_one_secret_and_its_two_webhook_configurations() -> None:
     rules = [
         rule
         for each in of_kind("Role", "ClusterRole")
@@ -76,5 +76,5 @@ def test_only_one_secret_and_one_pair_of_configurations_are_in_reach_of_admissio
     ]
 
 
-def test_nobody_may_do_everything() -> None:
+def test_no_program_may_do_everything() -> None:
     assert "*" not in yaml.safe_dump([each["rules"] for each in of_kind("Role", "ClusterRole")])

@@ -1,4 +1,4 @@
-"""Fill mode: the recipe of the study, its policies on small clusters, and its published numbers when they are there."""
+"""Fill mode: the procedure of the study, its policies on small clusters, and its published numbers with its traces."""
 
 import os
 from pathlib import Path
@@ -31,7 +31,7 @@ CPU_ONLY = TraceJob(name="cpu", cards=0, milli=0, cpu_milli=1000, memory_mib=1)
 def choice(
     policy: str, nodes: list[list[int]], job: TraceJob, others: tuple[TraceJob, ...] = ()
 ) -> tuple[int, list[int]]:
-    """Which node and cards a policy takes when these are the free milli of each node's cards."""
+    """The node and cards that a policy chooses, given the free milli of each node's cards."""
     cluster = Cluster.of([TraceNode(name=f"n{i}", cards=len(cards)) for i, cards in enumerate(nodes)])
     width = cluster.card_free.shape[1]
     cluster.card_free[:] = [cards + [0] * (width - len(cards)) for cards in nodes]
@@ -77,7 +77,7 @@ def test_clustering_keeps_request_classes_together() -> None:
     assert place(CPU_ONLY) == 0, "a pod without cards follows the order of nodes"
 
 
-def test_gradient_descent_fills_the_rest_that_nobody_else_can_use() -> None:
+def test_gradient_descent_fills_the_rest_that_no_other_pod_can_use() -> None:
     others = (whole("x"), whole("y"), whole("z"))
     assert choice("fgd", [[1000, 1000], [1000, 500]], share("a", 500), others) == (1, [1])
 
@@ -122,12 +122,12 @@ def test_a_trace_without_cards_cannot_reach_a_load() -> None:
         fill([CPU_ONLY], uniform_cluster(2), "fgd", seed=1)
 
 
-def test_an_unknown_policy_names_those_there_are() -> None:
+def test_an_unknown_policy_lists_the_known_ones() -> None:
     with pytest.raises(UsageError, match=r"no fill policy 'fdg'; there are random, dotprod"):
         fill([CPU_ONLY], uniform_cluster(2), "fdg", seed=1)
 
 
-def test_an_arrival_that_was_not_reached_is_an_error() -> None:
+def test_a_demand_that_was_not_reached_is_an_error() -> None:
     result = fill([whole("a")], uniform_cluster(2), "bestfit", seed=1, load=1.0)
     with pytest.raises(UsageError, match="the run ended at 100 %"):
         result.allocated_at(101)

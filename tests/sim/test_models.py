@@ -1,4 +1,4 @@
-"""The models: speeds on a shared card, guesses from history, and the numbers that describe a run."""
+"""The models: speeds on a shared card, predictions from history, and the statistics of a run."""
 
 import pytest
 
@@ -31,14 +31,14 @@ def test_interference_follows_the_measured_table(utilisation: float, speed: floa
     assert interference(utilisation) == pytest.approx(speed)
 
 
-def test_packing_two_always_beats_taking_turns_as_long_as_memory_lasts() -> None:
+def test_running_two_together_beats_taking_turns_while_memory_suffices() -> None:
     for percent in range(0, 101, 5):
         both = [Resident(percent / 100, 1_000)] * 2
         assert 2 * SharingModel().speed(both, CARD_MIB) > 1
 
 
 def test_the_lock_saves_a_third_of_the_time_on_the_published_case() -> None:
-    """Two jobs of 15.3 GB and half a card's duty on 16 GB: nvshare's authors measured 30 to 35 % off."""
+    """Two jobs with 15.3 GB and half a card's duty cycle on 16 GB: nvshare's authors measured 30 to 35 % less time."""
     speed = SharingModel().speed([HALF_BUSY, HALF_BUSY], CARD_MIB)
     saved = 1 - 1 / (2 * speed)
     assert 0.30 <= saved <= 0.37
@@ -51,11 +51,11 @@ def test_a_short_quantum_spends_its_time_moving_memory() -> None:
 
 
 def test_without_the_lock_an_oversubscribed_card_thrashes() -> None:
-    # One after the other two jobs progress at 1/2 each; the published case is 4.25 times slower than that.
+    # In series, two jobs progress at 1/2 each; the published case is 4.25 times slower.
     assert SharingModel(lock=False).speed([HALF_BUSY] * 2, CARD_MIB) == pytest.approx(1 / 8.5)
 
 
-def test_a_guess_is_the_mean_of_the_last_two_of_the_family() -> None:
+def test_a_prediction_is_the_mean_of_the_last_two_of_the_family() -> None:
     history = TraceHistory()
     assert history.predict(job("a", 1)) == FIRST_GUESS_S
     for duration_s in (1000, 10, 30):
@@ -65,7 +65,7 @@ def test_a_guess_is_the_mean_of_the_last_two_of_the_family() -> None:
     assert history.predict(job("d", 1, tenant="v")) == FIRST_GUESS_S, "another tenant's jobs say nothing"
 
 
-def test_numbered_families_are_apart_and_numbered_names_are_not() -> None:
+def test_numbered_families_are_distinct_and_numbered_names_are_not() -> None:
     history = TraceHistory()
     history.observe(job("a", 10, family="f-1"), 10)
     history.observe(job("a", 1000, family="f-2"), 1000)
@@ -77,7 +77,7 @@ def test_numbered_families_are_apart_and_numbered_names_are_not() -> None:
     assert history.predict(job("train-8", 1, family="")) == 50
 
 
-def test_a_guess_that_was_outlived_is_doubled() -> None:
+def test_an_outlived_prediction_is_doubled() -> None:
     assert corrected(100, 0) == 100
     assert corrected(100, 100) == 200
     assert corrected(100, 750) == 800
@@ -89,15 +89,15 @@ def test_levels_of_attained_service_grow_geometrically() -> None:
     assert [next_level(service) for service in (0, first, second)] == [first, second, second * LEVEL_GROWTH]
 
 
-def test_jain_is_one_for_equals_and_one_over_n_for_one_alone() -> None:
+def test_jain_is_one_for_equal_tenants_and_one_over_n_for_one_tenant() -> None:
     assert jain([3, 3, 3]) == pytest.approx(1)
     assert jain([5, 0, 0, 0]) == pytest.approx(0.25)
     assert jain([]) == 1
 
 
-def test_a_tenant_alone_on_its_share_waits_for_its_own_jobs_only() -> None:
+def test_a_tenant_alone_on_its_share_waits_only_for_its_own_jobs() -> None:
     jobs = [job("a", 100), job("b", 100), job("c", 10), job("wide", 50, cards=4, submit_s=200)]
-    # Two cards: a and b run at once, c waits until 100; wide wants four cards and takes twice as long on two.
+    # Two cards: a and b run at once, c waits until 100; wide needs four cards and takes twice as long on two.
     assert alone_jct(jobs, 2) == {"a": 100, "b": 100, "c": 110, "wide": 100}
 
 

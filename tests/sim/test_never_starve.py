@@ -1,8 +1,8 @@
-"""Nobody waits for ever, in any order of jobs: a big gang against a stream of small jobs that never lets up.
+"""No job waits forever, in any job order: a big gang against a constant stream of small jobs.
 
-The stream asks for half as much again as the cluster has, so a gang that needs both nodes at once would wait until the
-stream ends. With `easy-backfill` its wait has a bound that can be worked out: after `firm-after` the reservation holds,
-whoever is let in before the shadow time is expected to end by then, and nobody runs longer than the longest job.
+The stream asks for one and a half times the cluster, so a gang that needs both nodes at once would wait until the
+stream ends. With `easy-backfill` its wait has a computable bound: after `firm-after` the reservation holds, every job
+that starts before the shadow time is expected to end by then, and no job runs longer than the longest job.
 """
 
 import random
@@ -48,7 +48,7 @@ def ordered(order: str, *, reserving: bool = True) -> Policy:
 
 
 def wait_of_the_gang(policy: Policy, seed: int) -> float:
-    """Two nodes of two cards; the gang wants all four, has the lowest priority and the most expected of it."""
+    """Two nodes with two cards each. The gang needs all four; it has the lowest priority and the longest duration."""
     dice = random.Random(seed)
     jobs = [TraceJob(name="gang", duration_s=900.0, submit_s=GANG_COMES_S, cards=2, tasks=2, tenant="big")]
     at_s = 0.0
@@ -79,9 +79,9 @@ def test_the_wait_of_a_gang_has_a_bound_in_every_order(order: str, seed: int) ->
     assert wait_of_the_gang(ordered(order), seed) <= BOUND_S
 
 
-def test_in_strict_order_a_gang_waits_for_what_runs_when_it_is_first() -> None:
+def test_in_strict_order_a_gang_waits_only_for_running_jobs_once_it_is_first() -> None:
     assert wait_of_the_gang(POLICIES["strict-fifo"], 1) <= BOUND_S
 
 
-def test_without_a_reservation_it_would_wait_for_the_stream_to_end() -> None:
+def test_without_a_reservation_the_gang_waits_for_the_stream_to_end() -> None:
     assert wait_of_the_gang(ordered("sjf", reserving=False), 1) > STREAM_ENDS_S - GANG_COMES_S

@@ -1,4 +1,4 @@
-"""Simulations side by side: the same results, in the same order, as one after the other."""
+"""Parallel simulations give the same results, in the same order, as sequential ones."""
 
 import os
 
@@ -27,6 +27,6 @@ def test_results_come_in_the_order_of_the_tasks_and_each_one_is_reported(process
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_task_that_fails_fails_the_whole(processes: int) -> None:
+def test_a_failing_task_fails_the_whole_call(processes: int) -> None:
     with pytest.raises(ZeroDivisionError):
         in_parallel(reciprocal, None, [1, 0, 2], processes=processes)

@@ -1,4 +1,4 @@
-"""Runs on small traces whose outcome can be worked out by hand, and what must hold for any run."""
+"""Runs of small traces whose outcome can be computed by hand, and properties of any run."""
 
 from collections.abc import Sequence
 
@@ -72,7 +72,7 @@ def test_a_gang_starts_only_as_a_whole() -> None:
     assert times == {"one": (0, 100), "late": (2, 7), "gang": (100, 110)}
 
 
-def test_a_card_freed_and_a_job_submitted_in_the_same_second_meet() -> None:
+def test_a_job_gets_a_card_that_is_freed_in_the_second_of_its_submission() -> None:
     _, times = replay([job("a", 10, cards=2), job("b", 10, submit_s=10, cards=2)])
     assert times["b"] == (10, 20)
 
@@ -89,7 +89,7 @@ def test_higher_priority_goes_first() -> None:
     assert in_order["low"] == (10, 20), "fifo does not look at priorities"
 
 
-def test_shortest_first_by_what_is_known_of_jobs() -> None:
+def test_shortest_first_uses_the_known_durations() -> None:
     jobs = [
         job("first", 10, cards=2),
         job("long", 100, submit_s=1, cards=2, family="x"),
@@ -119,13 +119,13 @@ def test_history_teaches_which_families_are_short() -> None:
 def test_least_attained_service_gives_a_new_job_the_card_of_an_old_one() -> None:
     jobs = [job("old", 20_000), job("new", 10, submit_s=5_000)]
     summary, times = replay(jobs, "las", cluster(1, 1))
-    # After an hour of one card the old job is a level below; it waits 10 s and pays a minute to go on.
+    # After an hour on one card the old job is one level lower; it waits 10 s and needs a minute to restart.
     assert times == {"old": (0, 20_070), "new": (5_000, 5_010)}
     assert (summary.preemptions, summary.wait_s.max) == (1, 10)
     assert summary.lost_gpu_hours == pytest.approx(60 / 3600)
 
 
-def test_jobs_of_one_level_do_not_take_each_others_cards() -> None:
+def test_jobs_of_one_level_do_not_preempt_each_other() -> None:
     _, times = replay([job("old", 20_000), job("new", 10, submit_s=1_000)], "las", cluster(1, 1))
     assert times["new"] == (3_600, 3_610), "it waits until the old job has had its hour"
 
@@ -144,18 +144,18 @@ def test_a_job_that_cannot_restart_is_left_alone() -> None:
     assert summary.preemptions == 0
 
 
-def test_who_has_waited_two_weeks_goes_first_under_least_attained_service() -> None:
-    # Every hour another job of an hour: a job that was stopped once would wait until the last of them is through.
+def test_a_job_that_has_waited_two_weeks_goes_first_under_least_attained_service() -> None:
+    # A new one-hour job arrives every hour: without patience, a stopped job would wait until the last of them ends.
     stream = [job(f"s{i}", 3_600, submit_s=4_000 + 3_600 * i) for i in range(400)]
     summary, times = replay([job("old", 8_000), *stream], "las", cluster(1, 1))
     resumed_s = 4_000 + PATIENCE_S
     old_end_s = times["old"][1]
-    # The running job of that moment is not waited for: who was promoted takes its card.
+    # The promoted job takes the card of the running job at once.
     assert old_end_s == resumed_s + 60 + 4_000
     assert summary.finished == 401
 
 
-def test_backfill_lets_short_jobs_pass_a_gang_and_long_ones_not() -> None:
+def test_backfill_lets_only_short_jobs_pass_a_gang() -> None:
     jobs = [
         job("one", 100),
         job("gang", 10, submit_s=1, cards=2),
@@ -174,7 +174,7 @@ def test_decisions_may_be_spaced() -> None:
     assert times == {"a": (0, 10), "b": (60, 70), "c": (60, 70)}
 
 
-def test_a_job_larger_than_the_cluster_is_named_and_does_not_hold_up_the_rest() -> None:
+def test_a_job_larger_than_the_cluster_is_reported_and_does_not_block_the_others() -> None:
     jobs = [
         job("wide", 10, cards=3),
         job("many", 10, tasks=3),
@@ -210,7 +210,7 @@ def test_shares_of_one_card_run_together_and_slow_each_other() -> None:
     assert alone["a"] == (0, 89)
 
 
-def test_a_neighbour_that_leaves_gives_its_speed_back() -> None:
+def test_a_job_speeds_up_when_its_neighbour_leaves() -> None:
     shares = [job("long", 100, milli=500, utilisation=0.5), job("short", 44.5, milli=500, utilisation=0.6)]
     _, times = replay(shares, nodes=cluster(1, 1))
     assert times["short"] == pytest.approx((0, 50))
@@ -230,13 +230,13 @@ def test_slots_take_turns_when_memory_is_oversubscribed() -> None:
 def test_a_node_failure_costs_the_work_since_the_last_checkpoint() -> None:
     outages = (Outage(NodeName("node-0001"), at_s=700, lasts_s=3600),)
     summary, times = replay([job("a", 1000)], nodes=cluster(1, 1), outages=outages, checkpoint_s=300)
-    # 600 s were saved; the node is back after an hour; then a minute to restart and the last 400 s.
+    # 600 s were saved; the node returns after an hour; then a minute to restart and the last 400 s.
     assert times == {"a": (0, 700 + 3600 + 60 + 400)}
     assert (summary.node_failures, summary.job_failures, summary.preemptions) == (1, 1, 0)
     assert summary.lost_gpu_hours == pytest.approx((100 + 60) / 3600)
 
 
-def test_failing_nodes_delay_jobs_and_lose_none() -> None:
+def test_failing_nodes_delay_jobs_but_lose_none() -> None:
     jobs = generate(SyntheticSettings(jobs=60, gpus=16, load=0.8, median_s=600))
     summary, _ = replay(jobs, nodes=cluster(16, 8), node_mtbf_s=20_000.0, node_repair_s=1_000.0)
     calm, _ = replay(jobs, nodes=cluster(16, 8))
@@ -246,7 +246,7 @@ def test_failing_nodes_delay_jobs_and_lose_none() -> None:
 
 
 @pytest.mark.parametrize("policy", ["fifo", "priority", "sjf", "sjf-predicted"])
-def test_a_short_line_of_sight_changes_the_cost_and_not_the_result(policy: str) -> None:
+def test_showing_fewer_jobs_changes_the_cost_and_not_the_result(policy: str) -> None:
     jobs = generate(SyntheticSettings(jobs=150, gpus=16, load=2.5, fractions=0.2, median_s=900, seed=5))
     every, times = replay(jobs, policy, cluster(16, 8))
     some, same = replay(jobs, policy, cluster(16, 8), visible_per_shape=2)
@@ -255,7 +255,7 @@ def test_a_short_line_of_sight_changes_the_cost_and_not_the_result(policy: str) 
     assert every.jct_s == some.jct_s
 
 
-def test_the_books_refuse_what_cannot_be() -> None:
+def test_the_books_refuse_an_impossible_plan() -> None:
     nodes = cluster(1, 1)
     books = CardBooks(nodes, [], slots_per_card=1)
     (card,) = nodes[0].cards
@@ -282,7 +282,7 @@ small_jobs = st.lists(
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 @settings(max_examples=25, deadline=None)
 @given(drawn=small_jobs, failures=st.booleans(), seed=st.integers(0, 3))
-def test_in_any_run_all_work_is_done_and_the_same_seed_repeats_it(
+def test_every_run_completes_all_work_and_repeats_with_the_same_seed(
     policy: str, drawn: list[tuple[int, int, int, int, int, int]], failures: bool, seed: int
 ) -> None:
     jobs = [
@@ -313,7 +313,7 @@ def test_in_any_run_all_work_is_done_and_the_same_seed_repeats_it(
         for moment, following in zip(first.moments, first.moments[1:], strict=False)
     )
     work_s = sum(job.total_milli * (job.duration_s or 0) for job in jobs)
-    # Cards were held for the work itself, for restarts, and for what failures threw away; for nothing else.
+    # Cards were held only for the work itself, for restarts, and for work that failures lost.
     assert held_s == pytest.approx(work_s + first.lost_gpu_s * 1000)
     assert all(0 <= moment.held_milli <= 4000 for moment in first.moments)
     for run in first.runs.values():

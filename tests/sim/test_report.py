@@ -1,4 +1,4 @@
-"""Charts and reports: well-formed, self-contained, and with the numbers in them."""
+"""Charts and reports are well-formed and self-contained, and contain the results."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -29,7 +29,7 @@ def test_a_line_chart_has_one_line_per_series_inside_its_frame() -> None:
     assert end == (544.0, 34.0), "the largest value is the upper right one"
 
 
-def test_a_logarithmic_axis_leaves_out_what_it_cannot_show() -> None:
+def test_a_logarithmic_axis_omits_values_that_it_cannot_show() -> None:
     svg = line_chart("t", [Series("a", [0, 1, 100], [0, 1, 2])], x_label="x", y_label="y", log_x=True)
     (line,) = elements(svg, "polyline", "line")
     assert len((line.get("points") or "").split()) == 2
@@ -40,14 +40,14 @@ def test_charts_without_data_say_so() -> None:
     assert "no data" in bar_chart("t", [], y_label="y")
 
 
-def test_bars_carry_their_value_and_their_reference() -> None:
+def test_bars_show_their_value_and_their_reference() -> None:
     svg = bar_chart("t", [Bar("a", 1500, reference=1000)], y_label="y", reference_label="published")
     (bar,) = elements(svg, "rect", "bar")
     assert bar.findtext("title") == "a: 1.5k"
     assert [mark.findtext("title") for mark in elements(svg, "line", "reference")] == ["published 1k"]
 
 
-def test_names_from_outside_cannot_break_out() -> None:
+def test_names_in_traces_are_escaped() -> None:
     svg = line_chart("<t>", [Series("<script>", [0, 1], [0, 1])], x_label="&", y_label="y")
     ET.fromstring(svg)
     assert "<script>" not in svg
@@ -61,7 +61,7 @@ def test_ticks_are_short(value: float, text: str) -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"), [(45, "45 s"), (750, "12.5 min"), (11_520, "3.2 h"), (1_036_800, "12.0 d")]
 )
-def test_durations_as_people_say_them(seconds: float, text: str) -> None:
+def test_durations_for_people(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
@@ -71,13 +71,13 @@ def assert_self_contained(page: str) -> None:
         ET.fromstring(svg)
 
 
-def test_the_report_of_a_run_is_one_page_that_needs_nothing_else() -> None:
+def test_the_report_of_a_run_is_one_self_contained_page() -> None:
     jobs = generate(SyntheticSettings(jobs=40, gpus=8, load=1.5))
     nodes = [engine_node(node, 1) for node in uniform_cluster(8)]
     summaries = [Replay(jobs, nodes, POLICIES[name], Settings()).run() for name in ("fifo", "priority")]
-    page = run_report(summaries, {"trace": "<made up>"})
+    page = run_report(summaries, {"trace": "<generated>"})
     assert_self_contained(page)
-    assert "&lt;made up&gt;" in page
+    assert "&lt;generated&gt;" in page
     assert len(RUN_COLUMNS) == len(run_row(summaries[0]))
     for cell in run_row(summaries[0]):
         assert f"<td>{cell}</td>" in page

@@ -1,4 +1,4 @@
-"""Reading traces: each format once, and everything that can be wrong with a file."""
+"""Reading traces: each format once, and every mistake in a file."""
 
 import gzip
 from pathlib import Path
@@ -92,7 +92,7 @@ def test_muri_and_tiresias(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["jobs.csv", "jobs.jsonl", "jobs.csv.gz"])
-def test_our_own_format_comes_back_as_it_was_written(tmp_path: Path, name: str) -> None:
+def test_batons_own_format_survives_a_round_trip(tmp_path: Path, name: str) -> None:
     jobs = generate(SyntheticSettings(jobs=50, fractions=0.3))
     data = format_jobs(jobs, json_lines=".jsonl" in name)
     (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
@@ -122,11 +122,11 @@ OPENB = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\ngood,1,1,1,1000\n"
         ("a,1,1,1,1001", "gpu_milli is '1001', expected at most 1000"),
         ("a,1,1,1,0", "gpu_milli is '0', expected at least 1"),
         ("a,1,1,2,500", "gpu_milli is '500', expected 1000 when num_gpu is 2"),
-        ("a,1,1", "the row has 3 columns, the header 5"),
-        ("good,1,1,1,1000", "name is 'good', expected a name that no earlier row has"),
+        ("a,1,1", "the row has 3 columns and the header 5"),
+        ("good,1,1,1,1000", "name is 'good', expected a name that no earlier row uses"),
     ],
 )
-def test_a_bad_row_is_skipped_and_told(tmp_path: Path, row: str, reason: str) -> None:
+def test_an_invalid_row_is_skipped_and_reported(tmp_path: Path, row: str, reason: str) -> None:
     trace = read_jobs(file(tmp_path, "t.csv", f"{OPENB}{row}\n"))
     assert [job.name for job in trace.jobs] == ["good"]
     assert trace.skipped == (Skipped(3, reason),)
@@ -142,13 +142,13 @@ def test_a_bad_row_is_skipped_and_told(tmp_path: Path, row: str, reason: str) ->
         ('{"name": "a", "cards": 2, "milli": 500}', "milli is 500, expected 1000 when cards is 2"),
         ('{"name": "a", "utilisation": 2}', "utilisation is 2.0, expected 0 to 1"),
         ('{"name": "a", "cards": "two"}', "cards is 'two', expected `int`, got `str`"),
-        ('{"name": ""}', "the row is off: object missing required field `name`"),
-        ('{"name": "a", "gpu": 1}', "the row is off: object contains unknown field `gpu`"),
+        ('{"name": ""}', "invalid row: object missing required field `name`"),
+        ('{"name": "a", "gpu": 1}', "invalid row: object contains unknown field `gpu`"),
         ("{", "not JSON"),
         ("[1]", "expected an object, got '[1]'"),
     ],
 )
-def test_a_bad_line_of_our_own_format_is_skipped_and_told(tmp_path: Path, line: str, reason: str) -> None:
+def test_an_invalid_line_of_batons_own_format_is_skipped_and_reported(tmp_path: Path, line: str, reason: str) -> None:
     trace = read_jobs(file(tmp_path, "t.jsonl", f'{{"name": "good"}}\n\n{line}\n'))
     assert [job.name for job in trace.jobs] == ["good"]
     (skipped,) = trace.skipped
@@ -156,16 +156,16 @@ def test_a_bad_line_of_our_own_format_is_skipped_and_told(tmp_path: Path, line: 
     assert reason in skipped.reason
 
 
-def test_files_that_cannot_be_used_at_all(tmp_path: Path) -> None:
+def test_unusable_files_are_errors(tmp_path: Path) -> None:
     with pytest.raises(BatonError, match="cannot be opened: No such file"):
         read_jobs(tmp_path / "none.csv")
     with pytest.raises(BatonError, match="is empty; expected a header"):
         read_jobs(file(tmp_path, "empty.csv", ""))
-    with pytest.raises(BatonError, match=r"line 1: the columns a, b fit no known format \(openb: cpu_milli"):
+    with pytest.raises(BatonError, match=r"line 1: the columns a, b match no known format \(openb: cpu_milli"):
         read_jobs(file(tmp_path, "strange.csv", "a,b\n1,2\n"))
     with pytest.raises(BatonError, match=r"line 1: no field 'dration_s' in a baton trace; did you mean 'duration_s'\?"):
         read_jobs(file(tmp_path, "typo.csv", "name,dration_s\na,1\n"))
-    with pytest.raises(BatonError, match="no usable row; the first of 1 bad rows, line 2: duration is '0'"):
+    with pytest.raises(BatonError, match="no usable row; first of 1 invalid rows: line 2, duration is '0'"):
         read_jobs(file(tmp_path, "bad.csv", "timestamp,duration,num_gpus,cluster\n2017-09-04 10:30:41,0,1,x\n"))
     with pytest.raises(BatonError, match="not a philly trace, the header lacks cluster, duration"):
         read_jobs(file(tmp_path, "t.csv", OPENB), form="philly")
@@ -173,7 +173,7 @@ def test_files_that_cannot_be_used_at_all(tmp_path: Path) -> None:
         read_jobs(file(tmp_path, "t.csv", OPENB), form="phily")
 
 
-def test_broken_bytes_are_an_error_and_not_a_traceback(tmp_path: Path) -> None:
+def test_corrupt_bytes_are_an_error_and_not_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(OPENB.encode() * 100)[:60])
     (tmp_path / "latin.csv").write_bytes(b"name\n\xff\xfe\n")
     (tmp_path / "plain.csv.gz").write_text(OPENB)
@@ -189,13 +189,13 @@ def test_gangs_are_cut_into_as_few_equal_tasks_as_nodes_allow(gpus: int, shape: 
     assert split_gang(gpus, 8) == shape
 
 
-def test_a_uniform_cluster_holds_what_was_asked() -> None:
+def test_a_uniform_cluster_has_the_requested_cards() -> None:
     nodes = uniform_cluster(20, cards_per_node=8)
     assert [node.cards for node in nodes] == [8, 8, 4]
     assert total_cards(nodes) == 20
 
 
-def test_a_made_up_trace_follows_its_seed_and_its_load() -> None:
+def test_a_generated_trace_follows_its_seed_and_its_load() -> None:
     settings = SyntheticSettings(jobs=2000, gpus=64, load=1.5, fractions=0.5)
     jobs = generate(settings)
     assert jobs == generate(settings)
@@ -205,6 +205,6 @@ def test_a_made_up_trace_follows_its_seed_and_its_load() -> None:
     assert 0.3 < sum(job.milli < 1000 for job in jobs) / len(jobs) < 0.6
 
 
-def test_every_wrong_setting_of_a_made_up_trace_is_told_at_once() -> None:
+def test_every_invalid_setting_of_a_generated_trace_is_reported_at_once() -> None:
     with pytest.raises(UsageError, match=r"load is 0, expected more than 0; fractions is 2, expected 0 to 1"):
         generate(SyntheticSettings(load=0, fractions=2))

@@ -1,4 +1,4 @@
-"""Who is asked when commands ask the scheduler, and what is made of no answer."""
+"""Which scheduler the commands query, and how they handle a missing answer."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -12,7 +12,7 @@ from baton.model.meta import Lease, LeaseSpec, Metadata
 
 
 class Cluster:
-    """An API server on which pod `replica-1` leads; `answer` is what comes back from it."""
+    """An API server on which pod `replica-1` leads; `answer` is its response."""
 
     def __init__(self, answer: bytes | Exception, holder: str = "replica-1_4711") -> None:
         self.client = self
@@ -37,7 +37,7 @@ def asked(cluster: Cluster) -> bytes:
     return ask(cluster, "/why/team/a", None)  # type: ignore[arg-type]  # stands in for a Cluster
 
 
-def test_the_pod_that_leads_is_asked_through_the_api_server() -> None:
+def test_the_leading_pod_is_queried_through_the_api_server() -> None:
     cluster = Cluster(b"{}")
     assert asked(cluster) == b"{}"
     assert cluster.asked == "/api/v1/namespaces/baton-system/pods/replica-1:11251/proxy/why/team/a"
@@ -51,17 +51,17 @@ def test_the_pod_that_leads_is_asked_through_the_api_server() -> None:
         (NotFoundError(404, "NotFound", 'pods "replica-1" not found'), 'pods "replica-1" not found'),
     ],
 )
-def test_a_leader_that_cannot_be_reached_is_no_scheduler(answer: Exception, sentence: str) -> None:
-    """Its node may be gone: then the API server waits for it longer than we do."""
+def test_an_unreachable_leader_counts_as_no_scheduler(answer: Exception, sentence: str) -> None:
+    """Its node may be gone; the API server then waits longer for it than the command does."""
     with pytest.raises(NoSchedulerError, match=sentence):
         asked(Cluster(answer))
 
 
-def test_nobody_leads_after_an_orderly_end() -> None:
+def test_there_is_no_leader_after_an_orderly_end() -> None:
     with pytest.raises(NoSchedulerError, match="no scheduler leads at the moment"):
         asked(Cluster(b"{}", holder=""))
 
 
-def test_a_refusal_of_the_scheduler_itself_is_passed_on() -> None:
+def test_a_refusal_by_the_scheduler_is_passed_on() -> None:
     with pytest.raises(NotFoundError, match="it is not known"):
         asked(Cluster(NotFoundError(404, "", "it is not known")))

@@ -1,4 +1,4 @@
-"""What a command makes of answers that are no object: it is not there, nobody knows its kind, a proxy speaks."""
+"""Answers that are not an object: a missing object, an unknown kind, a page from a proxy."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,7 @@ UNKNOWN = "404 page not found"
 
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """One without a pod, which answers so to questions about jobs."""
+    """A cluster without pods that gives the parameter as its answer about jobs."""
 
     async def refuse(_method: str, path: str, **_: Any) -> bytes:
         raise NotFoundError(404, "NotFound", request.param if "volcano.sh" in path else 'pods "train" not found')
@@ -29,7 +29,7 @@ def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("cluster", [ABSENT], indirect=True)
-def test_what_is_not_there_is_told_with_its_namespace(cluster: Cluster) -> None:
+def test_a_missing_object_is_reported_with_its_namespace(cluster: Cluster) -> None:
     with pytest.raises(MissingObjectError, match=r"^there is no job train in namespace team$"):
         cluster.get(JOBS, "train", "team")
     with pytest.raises(BatonError, match=r"^there is no pod or job train in namespace team$"):
@@ -38,7 +38,7 @@ def test_what_is_not_there_is_told_with_its_namespace(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("cluster", [UNKNOWN], indirect=True)
 @pytest.mark.parametrize("name", ["train", "job/train"])
-def test_without_the_custom_resources_the_way_to_them_is_told(cluster: Cluster, name: str) -> None:
+def test_missing_custom_resources_are_reported_with_a_remedy(cluster: Cluster, name: str) -> None:
     """Also by `baton why`, which looks for a pod first."""
     sentence = r"^the cluster does not know jobs\.batch\.volcano\.sh; run `baton install --crds`$"
     with pytest.raises(UnknownKindError, match=sentence):
@@ -48,7 +48,7 @@ def test_without_the_custom_resources_the_way_to_them_is_told(cluster: Cluster, 
 
 
 @pytest.mark.parametrize("cluster", [ABSENT], indirect=True)
-def test_a_page_of_a_proxy_is_no_answer(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_from_a_proxy_is_not_an_answer(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     async def page(*_: Any, **__: Any) -> bytes:
         return b"<html>Please log in</html>"
 
@@ -59,7 +59,7 @@ def test_a_page_of_a_proxy_is_no_answer(cluster: Cluster, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("cluster", [ABSENT], indirect=True)
-def test_a_list_whose_next_page_is_forgotten_begins_anew(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_starts_again_when_its_next_page_has_expired(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     async def pages(*_: Any, parameters: dict[str, str], **__: Any) -> bytes:
         if parameters.get("continue"):
             raise GoneError(410, "Expired", "too old")

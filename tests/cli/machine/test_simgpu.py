@@ -1,4 +1,4 @@
-"""`baton simgpu`: what each command prints, refuses and leaves behind."""
+"""`baton simgpu`: the output, refusals and side effects of each command."""
 
 import json
 import shlex
@@ -41,7 +41,7 @@ def fails(directory: Path, *arguments: str, code: int = 2) -> str:
 
 @pytest.fixture
 def two_t4(tmp_path: Path) -> Path:
-    """The directory of the machine that `start --profile t4` makes."""
+    """The directory of the machine that `start --profile t4` creates."""
     return machines.make(tmp_path, "t4", "t4").directory
 
 
@@ -69,7 +69,7 @@ def test_start_for_programs(tmp_path: Path) -> None:
     assert started["environment"]["BATON_SIMGPU_DIR"] == str(tmp_path)
 
 
-def test_starting_the_same_again_changes_nothing(two_t4: Path) -> None:
+def test_starting_the_same_machine_again_changes_nothing(two_t4: Path) -> None:
     before = simulated.status(two_t4)
     again = baton(two_t4, *TWO_T4)
     assert again.stdout.splitlines() == [
@@ -82,14 +82,14 @@ def test_starting_the_same_again_changes_nothing(two_t4: Path) -> None:
 
 
 @pytest.mark.parametrize("other", [["--gpus", "3"], ["--time-scale", "10"]])
-def test_starting_another_shape_names_the_one_that_runs(two_t4: Path, other: list[str]) -> None:
+def test_starting_another_shape_names_the_running_machine(two_t4: Path, other: list[str]) -> None:
     assert fails(two_t4, *TWO_T4, *other, code=1) == (
         f"baton: another simulated machine (2 x Tesla T4) is in {two_t4}; "
         "`baton simgpu stop` it first, or choose another place with --dir\n"
     )
 
 
-def test_of_many_that_start_at_once_one_makes_the_machine(tmp_path: Path) -> None:
+def test_concurrent_starts_create_one_machine(tmp_path: Path) -> None:
     environment = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "BATON_SIMGPU_DIR": str(tmp_path)}
     command = [sys.executable, "-m", "baton.cli.main", "simgpu", *TWO_T4]
     starters = [
@@ -131,13 +131,13 @@ def test_one_profile_for_each_card(tmp_path: Path) -> None:
         (["inject", "slow-link", "--factor", "2"], "--factor is 2; expected a number above 0 and at most 1"),
     ],
 )
-def test_wrong_words_are_one_sentence(tmp_path: Path, arguments: list[str], told: str) -> None:
+def test_a_usage_error_is_one_sentence(tmp_path: Path, arguments: list[str], told: str) -> None:
     shown = fails(tmp_path, *arguments)
     assert shown.startswith(f"baton: {told}")
     assert shown.count("\n") == 1
 
 
-def test_a_bad_profile_tells_every_mistake(tmp_path: Path) -> None:
+def test_an_invalid_profile_reports_every_mistake(tmp_path: Path) -> None:
     own = tmp_path / "bad.yaml"
     own.write_text("extends: h100\nsms: 0\nmemory_mb: 3\n")
     assert fails(tmp_path, "start", "--profile", str(own), code=1).splitlines() == [
@@ -148,7 +148,7 @@ def test_a_bad_profile_tells_every_mistake(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [["status"], ["inject", "ecc"], ["stop"], ["stop", "--force"]])
-def test_without_a_machine_every_command_says_how_to_get_one(tmp_path: Path, command: list[str]) -> None:
+def test_without_a_machine_every_command_says_how_to_start_one(tmp_path: Path, command: list[str]) -> None:
     told = fails(tmp_path, *command, code=3)
     assert told.startswith(f"baton: no simulated machine in {tmp_path}")
     assert told.endswith("`baton simgpu start` makes one\n")
@@ -167,7 +167,7 @@ def test_faults_show_in_the_status_until_they_are_healed(two_t4: Path) -> None:
     assert all(row.rstrip().endswith("none") for row in succeeds(two_t4, "status").splitlines()[1:])
 
 
-def test_calls_that_are_not_simulated_are_listed_with_their_number(two_t4: Path) -> None:
+def test_calls_that_are_not_simulated_are_listed_with_their_count(two_t4: Path) -> None:
     assert "not simulated" not in succeeds(two_t4, "status")
     Machine(two_t4).run("open_card(); [cuda.cuTexRefCreate() for _ in range(3)]; cuda.cuCtxGetExecAffinity(0)")
     *_, title, header, first, second = succeeds(two_t4, "status").splitlines()
@@ -198,14 +198,14 @@ def test_stop_is_refused_while_a_process_uses_the_machine(two_t4: Path) -> None:
     fails(two_t4, "status", code=3)
 
 
-def test_a_process_that_was_killed_does_not_stand_in_the_way(two_t4: Path) -> None:
+def test_a_killed_process_does_not_block_a_stop(two_t4: Path) -> None:
     with Machine(two_t4).start_asking("answer('here'); sys.stdin.readline()") as program:
         assert line(program) == "here"
         program.kill()
     succeeds(two_t4, "stop")
 
 
-def test_a_machine_of_another_version_can_be_stopped_and_nothing_else(two_t4: Path) -> None:
+def test_a_machine_of_another_version_can_only_be_stopped(two_t4: Path) -> None:
     with (two_t4 / "machine").open("r+b") as file:
         file.seek(8)
         file.write((9999).to_bytes(4, "little"))
@@ -217,7 +217,7 @@ def test_a_machine_of_another_version_can_be_stopped_and_nothing_else(two_t4: Pa
     succeeds(two_t4, *TWO_T4)
 
 
-def test_without_a_command_there_is_help(tmp_path: Path) -> None:
+def test_no_command_shows_the_help(tmp_path: Path) -> None:
     shown = succeeds(tmp_path)
     assert shown.startswith("Usage: baton simgpu [OPTIONS] COMMAND")
     for command in ("start", "status", "inject", "stop"):

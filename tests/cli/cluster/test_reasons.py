@@ -15,7 +15,7 @@ from baton.scheduler.settings import Settings
 
 
 class Restricted:
-    """A client of somebody who has rights in a namespace, and a cluster whose scheduler may not be asked by them."""
+    """The client of a user with rights in one namespace, who may not query the scheduler."""
 
     async def list_page(self, resource: Resource[Any], **_: Any) -> Page[Any]:
         if resource.plural in ("nodes", "priorityclasses"):
@@ -32,13 +32,13 @@ class Restricted:
         }
 
 
-def test_what_may_not_be_listed_is_named_at_once() -> None:
+def test_every_missing_right_is_named_at_once() -> None:
     client: Any = Restricted()
     with pytest.raises(RightsError, match="you may not list nodes, priorityclasses of the whole cluster"):
         asyncio.run(observation._listed(client, Settings()))
 
 
-def test_somebody_with_few_rights_is_shown_what_the_scheduler_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_with_few_rights_sees_what_the_scheduler_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(error: Exception) -> Any:
         def raising(*_: Any) -> Any:
             raise error
@@ -64,6 +64,6 @@ def test_somebody_with_few_rights_is_shown_what_the_scheduler_wrote(monkeypatch:
         ([("PodScheduled", "True", ""), ("Ready", "False", "not yet")], ""),
     ],
 )
-def test_the_newest_word_on_an_object_counts(conditions: list[tuple[str, str, str]], told: str) -> None:
+def test_the_newest_message_on_an_object_counts(conditions: list[tuple[str, str, str]], told: str) -> None:
     status = {"conditions": [{"type": kind, "status": state, "message": text} for kind, state, text in conditions]}
     assert reasons._written(status) == told

@@ -1,4 +1,4 @@
-"""What the job, queue and pod commands make of words, and the words they make of objects."""
+"""How the job, queue and pod commands parse options and describe objects."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def test_amounts_are_pairs() -> None:
 
 
 @pytest.mark.parametrize("text", ["cpu", "cpu=", "=1", "cpu=abc", "cpu=1,memory", "cpu=1GiB"])
-def test_a_wrong_amount_names_the_flag_and_the_part(text: str) -> None:
+def test_an_invalid_amount_names_the_flag_and_the_value(text: str) -> None:
     with pytest.raises(UsageError, match=r"^--limits has '.*', expected RESOURCE=AMOUNT"):
         workloads.parse_amounts(text, "--limits")
 
@@ -57,7 +57,7 @@ def test_a_manifest_without_a_name_is_refused(tmp_path: Path, metadata: str) -> 
         workloads.read_documents(path, "Job")
 
 
-def test_an_order_belongs_to_its_target() -> None:
+def test_a_command_is_owned_by_its_target() -> None:
     job = {"metadata": {"name": "train", "uid": "u-1"}}
     order = workloads.command_object(job, "batch.volcano.sh/v1alpha1", "Job", "AbortJob")
     assert order["action"] == "AbortJob"
@@ -66,13 +66,13 @@ def test_an_order_belongs_to_its_target() -> None:
     assert order["target"]["uid"] == "u-1"
 
 
-def test_a_pod_is_of_a_queue_by_label_or_annotation() -> None:
+def test_a_pod_belongs_to_a_queue_by_label_or_annotation() -> None:
     assert workloads.belongs_to_queue({"labels": {"volcano.sh/queue-name": "q"}}, "q")
     assert workloads.belongs_to_queue({"annotations": {"scheduling.volcano.sh/queue-name": "q"}}, "q")
     assert not workloads.belongs_to_queue({"labels": {"volcano.sh/queue-name": "other"}}, "q")
 
 
-def test_recorded_cards_are_told_once_each() -> None:
+def test_recorded_cards_are_listed_once_each() -> None:
     text = "GPU-aaaaaaaa-1,NVIDIA,3000,50:GPU-bbbbbbbb-2,NVIDIA,3000,50:;GPU-aaaaaaaa-1,NVIDIA,2000,0:"
     assert workloads.cards_of({"annotations": {"volcano.sh/vgpu-ids-new": text}}) == ["aaaaaaaa", "bbbbbbbb"]
     assert workloads.cards_of({}) == []

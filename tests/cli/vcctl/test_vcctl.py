@@ -1,4 +1,4 @@
-"""`vcctl`: words and flags as Volcano's own command has them, and the help that its end-to-end suite compares."""
+"""`vcctl`: verbs and flags as in Volcano's own command, and the help that its end-to-end suite compares."""
 
 import subprocess
 import sys
@@ -81,7 +81,7 @@ Flags:
 
 def test_the_help_of_numbers_shows_their_types_and_defaults() -> None:
     shown = vcctl("queue", "create", "--help").stdout
-    assert "  -w, --weight int32        its part of the cluster, beside other queues (default 1)\n" in shown
+    assert "  -w, --weight int32        share relative to other queues (default 1)\n" in shown
     assert "  -r, --replicas int        the total tasks of job (default 1)\n" in vcctl("job", "run", "--help").stdout
 
 
@@ -98,18 +98,18 @@ def test_the_help_of_numbers_shows_their_types_and_defaults() -> None:
         ),
     ],
 )
-def test_words_that_are_not_understood(words: tuple[str, ...], error: str) -> None:
+def test_usage_errors(words: tuple[str, ...], error: str) -> None:
     shown = vcctl(*words)
     assert (shown.returncode, shown.stdout, shown.stderr) == (1, "", f"Error: {error}")
 
 
-def test_a_failure_is_told_on_standard_output_with_the_code_that_scripts_know() -> None:
+def test_a_failure_goes_to_standard_output_with_the_exit_code_that_scripts_expect() -> None:
     shown = vcctl("job", "list", "--kubeconfig", "/nonexistent")
     assert shown.returncode == 255
     assert shown.stdout == "Failed to list job: --kubeconfig is '/nonexistent', which is not a file\n"
 
 
-def test_a_job_in_all_its_lines() -> None:
+def test_the_full_view_of_a_job() -> None:
     job = {
         "metadata": {
             "name": "a1",
@@ -223,7 +223,7 @@ class Pods:
         )
 
 
-def test_pods_of_all_namespaces_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pods_of_all_namespaces_show_their_namespace(capsys: pytest.CaptureFixture[str]) -> None:
     values = {"job": "", "queue": "", "namespace": "ml", "all-namespaces": False}
     run = NOUNS["pod"].verbs["list"].run
     run(Pods(), values)  # type: ignore[arg-type]  # stands in for a Cluster
@@ -239,7 +239,7 @@ def test_pods_of_all_namespaces_are_told_apart(capsys: pytest.CaptureFixture[str
     ]
 
 
-def test_events_are_a_table_and_none_is_said() -> None:
+def test_events_are_a_table_or_none() -> None:
     assert events_text([]) == "Events: \t<none>\n"
     event = {"type": "Normal", "reason": "Why", "message": " because ", "source": {"component": "vc"}}
     lines = events_text([event]).splitlines()
