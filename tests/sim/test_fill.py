@@ -129,7 +129,7 @@ def test_an_unknown_policy_lists_the_known_ones() -> None:
 
 def test_a_demand_that_was_not_reached_is_an_error() -> None:
     result = fill([whole("a")], uniform_cluster(2), "bestfit", seed=1, load=1.0)
-    with pytest.raises(UsageError, match="the run ended at 100 %"):
+    with pytest.raises(UsageError, match="it ended at 100 %"):
         result.allocated_at(101)
 
 
