@@ -1,4 +1,4 @@
-"""Whole clusters as literals, for scenario tests: builders with the few words a scenario is about.
+"""Whole clusters as literals for scenario tests: builders that take only the properties a scenario is about.
 
 cluster = Cluster(nodes=[node("a", cards=2)], jobs=[gang("train", pods=2, cards=1)])
 assert cluster.run().placed == {"train-0": "a", "train-1": "a"}
@@ -118,7 +118,7 @@ def job(
     namespace: str = "team",
     **group: Any,
 ) -> JobLiteral:
-    """A PodGroup with equal pods; the first `len(on)` of them run already, on those nodes."""
+    """A PodGroup with equal pods; the first `len(on)` of them already run on those nodes."""
     key = GroupKey(f"{namespace}/{name}")
     members = []
     for place in range(pods):
@@ -160,7 +160,7 @@ def queue(name: str, **more: Any) -> Queue:
 
 
 class Outcome:
-    """A plan, in the words of a scenario."""
+    """A plan, by the short names of a scenario."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -173,7 +173,7 @@ class Outcome:
 
 
 class Cluster:
-    """An engine with a cluster in it."""
+    """An engine that knows the given cluster."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ class Cluster:
 
 
 def evictions(cluster: Cluster, jobs: Sequence[JobLiteral], cycles: int = 12) -> list[int]:
-    """How many in each cycle, when victims are made anew at once and whoever is bound runs."""
+    """The number of evictions in each cycle, if victims are recreated at once and every bound pod runs."""
     known = {member.key: member for literal in jobs for member in literal.pods}
     found = []
     for cycle in range(cycles):

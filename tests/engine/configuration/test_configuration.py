@@ -1,4 +1,4 @@
-"""volcano-scheduler.conf is read verbatim; everything wrong is said at once, with its path."""
+"""volcano-scheduler.conf is read verbatim; all problems are reported at once, each with its path."""
 
 import pytest
 
@@ -84,7 +84,7 @@ def test_arguments_flags_and_families() -> None:
     assert [warning for warning in configuration.warnings if "numa-aware" in warning]
 
 
-def test_all_problems_are_reported_at_once_with_their_path_and_a_guess() -> None:
+def test_all_problems_are_reported_at_once_with_path_and_suggestion() -> None:
     with pytest.raises(ConfigurationError) as caught:
         configured(
             """
@@ -118,7 +118,7 @@ tiers:
             assert part in problem
 
 
-def test_what_volcano_ignores_is_a_warning_with_a_guess() -> None:
+def test_settings_that_volcano_ignores_are_warnings_with_a_suggestion() -> None:
     configuration = configured(
         'actions: "allocate"\ntiers:\n- plugins:\n  - {name: gangg}\n'
         "  - {name: binpack, enableJobOrdr: true, arguments: {binpack.wieght: 3}}\n"
@@ -132,12 +132,12 @@ def test_what_volcano_ignores_is_a_warning_with_a_guess() -> None:
     "text",
     ["actions: [", "- just\n- a list", 'actions: ""\ntiers: []', 'actions: "allocate"\ntiers: {plugins: []}'],
 )
-def test_not_a_configuration_at_all(text: str) -> None:
+def test_text_that_is_not_a_configuration_is_rejected(text: str) -> None:
     with pytest.raises(ConfigurationError):
         configured(text)
 
 
-def test_two_plugins_that_decide_the_same_are_rejected() -> None:
+def test_plugins_that_conflict_are_rejected() -> None:
     with pytest.raises(ConfigurationError, match="drf with enableHierarchy and proportion"):
         configured('actions: "allocate"\ntiers:\n- plugins: [{name: drf, enableHierarchy: true}, {name: proportion}]\n')
     with pytest.raises(ConfigurationError, match="proportion and capacity"):

@@ -1,6 +1,6 @@
 """Every mistake of a scheduler configuration: the sentence names field, value and remedy, and is in the docs.
 
-The table in docs/operators/policies.md is the list: each of its lines is made here and must read as it stands there.
+The table in docs/operators/policies.md is the list: each of its errors is provoked here and must read as in the table.
 """
 
 import inspect
@@ -57,8 +57,8 @@ def test_a_mistake_is_named_with_its_value_and_a_remedy_as_the_docs_say(text: st
     assert MISTAKES[text] in PAGE
 
 
-def test_no_mistake_is_missing_here() -> None:
-    """As many as the reader can find; those that plugins find in their own arguments, and YAML's own, come on top."""
+def test_every_mistake_is_listed_here() -> None:
+    """As many as the reader reports; problems found by plugins in their arguments, and YAML errors, are extra."""
     source = inspect.getsource(configuration._Reader)
     reported = len(re.findall(r"self\.problems\.append\(|raise ConfigurationError\(\[", source))
     assert reported == len(MISTAKES)

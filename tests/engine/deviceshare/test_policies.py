@@ -1,4 +1,4 @@
-"""Binpack and spread change the choice of node and of card, with a policy alone."""
+"""Binpack and spread change the choice of node and of card, even without a weight."""
 
 import pytest
 
@@ -66,8 +66,8 @@ def test_pods_of_one_exclusive_rule_never_share_a_card() -> None:
     assert "v" in outcome.placed, "different rules may share"
 
 
-def test_pods_of_a_rule_are_told_apart_from_equal_ones_without_it() -> None:
-    """What was worked out for a run of equal pods does not hold for the next one, if a rule speaks of its labels."""
+def test_pods_with_an_exclusive_rule_are_distinguished_from_equal_pods_without_it() -> None:
+    """Results computed for a run of equal pods do not apply to the next pod if a rule mentions its labels."""
     rules = "      deviceshare.GPUExclusiveRules: [{app: llm}]"
     what = spec(ask=[vgpu(memory_mib=100)])
     plain = [pod(f"p{at}", what, created_s=float(at)) for at in range(4)]

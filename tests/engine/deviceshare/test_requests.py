@@ -1,4 +1,4 @@
-"""Every way to ask for a card, and what two askers may have of one card."""
+"""Every way to request a card, and how two requests share one card."""
 
 from baton.engine.objects import CardKind, CardRequest
 from baton.model.ids import QueueName
@@ -10,7 +10,7 @@ def test_slots_of_one_container_are_on_distinct_cards() -> None:
     assert sorted(outcome.cards["p"]) == ["a/0", "a/1"]
 
 
-def test_a_card_has_no_more_slots_than_it_has() -> None:
+def test_a_card_never_gives_more_slots_than_it_has() -> None:
     outcome = Cluster(
         nodes=[node("a", cards=1, slots=2)], pods=[pod(f"p{i}", spec(ask=[slot()])) for i in range(3)]
     ).run()
@@ -25,8 +25,8 @@ def test_vgpu_memory_adds_up_to_the_card() -> None:
     assert len(outcome.placed) == 2
 
 
-def test_plain_memory_shares_a_card_with_as_many_as_it_has_memory_for() -> None:
-    """The legacy request: no slot and no share of the cores."""
+def test_plain_memory_requests_share_a_card_up_to_its_memory() -> None:
+    """The legacy request has no slot and no share of the cores."""
     ask = CardRequest(kind=CardKind.MEMORY, memory_mib=5_000)
     outcome = Cluster(
         nodes=[node("a", cards=2, memory_mib=16_000, slots=1)], pods=[pod(f"p{i}", spec(ask=[ask])) for i in range(7)]
@@ -34,7 +34,7 @@ def test_plain_memory_shares_a_card_with_as_many_as_it_has_memory_for() -> None:
     assert sorted(card for cards in outcome.cards.values() for card in cards) == ["a/0"] * 3 + ["a/1"] * 3
 
 
-def test_vgpu_percentage_is_of_the_card_it_gets() -> None:
+def test_vgpu_percentage_refers_to_the_granted_card() -> None:
     outcome = Cluster(
         nodes=[node("a", cards=1, memory_mib=10_001)],
         pods=[pod(f"p{i}", spec(ask=[vgpu(percent=50)])) for i in range(2)],
@@ -43,7 +43,7 @@ def test_vgpu_percentage_is_of_the_card_it_gets() -> None:
     assert outcome.plan.bindings[0].cards[0].memory_mib == 5_001
 
 
-def test_vgpu_without_memory_takes_all_of_it() -> None:
+def test_vgpu_without_memory_takes_the_whole_memory() -> None:
     outcome = Cluster(
         nodes=[node("a", cards=1)], pods=[pod(f"p{i}", spec(ask=[vgpu(cores=10)])) for i in range(2)]
     ).run()
@@ -57,13 +57,13 @@ def test_cores_add_up_to_a_hundred() -> None:
     assert len(outcome.placed) == 2
 
 
-def test_a_card_with_all_cores_given_takes_not_even_a_pod_that_asks_for_none() -> None:
+def test_a_card_without_free_cores_refuses_even_a_pod_without_cores() -> None:
     full = pod("a-full", spec(ask=[vgpu(memory_mib=10, cores=100)]))
     none = pod("b-none", spec(ask=[vgpu(memory_mib=10)]))
     assert set(Cluster(nodes=[node("a", cards=1)], pods=[full, none]).run().placed) == {"a-full"}
 
 
-def test_a_whole_card_is_shared_with_nobody() -> None:
+def test_a_whole_card_is_never_shared() -> None:
     outcome = Cluster(
         nodes=[node("a", cards=1)],
         pods=[pod("a-whole", spec(ask=[whole()])), pod("b-slot", spec(ask=[slot()])), pod("c", spec(ask=[milli(1)]))],
@@ -77,7 +77,7 @@ def test_fractions_share_a_card_up_to_a_thousand() -> None:
 
 
 def test_a_queue_is_charged_for_the_memory_of_every_card() -> None:
-    """A container's limit is per card and stands once in its requests, however many cards it asks for."""
+    """A container's memory limit is per card and appears once in its requests, however many cards it requests."""
     counted = (("volcano.sh/vgpu-number", 2), ("volcano.sh/vgpu-memory", 3_000))
     cluster = Cluster(
         nodes=[node("a", cards=2, also=(("volcano.sh/vgpu-number", 20), ("volcano.sh/vgpu-memory", 32_000)))],

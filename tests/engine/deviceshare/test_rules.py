@@ -1,4 +1,4 @@
-"""Which cards a pod may use, and beside whom; several containers; init containers and sidecars; MIG; health."""
+"""Which cards a pod may use, and with which pods; several containers; init containers and sidecars; MIG; health."""
 
 from typing import Any
 
@@ -97,7 +97,7 @@ def test_the_effective_request_is_the_largest_phase() -> None:
     assert Cluster(nodes=[node("a", cpu=6)], pods=[pod("p", what)]).run().placed == {}
 
 
-def test_mig_instances_go_whole_to_one_pod_smallest_first() -> None:
+def test_each_mig_instance_goes_to_one_pod_smallest_first() -> None:
     slices = tuple(
         Card(id=CardId(f"gpu[{size}-{at}]"), memory_mib=size, slots=1, fixed=True, mode="mig", parent=CardId("gpu"))
         for size, number in ((20_000, 1), (10_000, 2))
@@ -138,11 +138,11 @@ def test_cards_of_one_pod_are_on_one_numa_node_where_possible() -> None:
     outcome = Cluster(nodes=[node("a", card_list=cards)], pods=pods).run()
     assert outcome.cards == {"p0": ["0@0", "2@0"], "p1": ["1@1", "3@1"], "p2": ["4@1", "5@1"]}
     wide = Cluster(nodes=[node("a", card_list=cards)], pods=[pod("w", spec(ask=[whole(6)]))]).run()
-    assert len(wide.cards["w"]) == 6, "more than one side has is given from both"
+    assert len(wide.cards["w"]) == 6, "a request larger than one NUMA node is served from both"
 
 
 def test_cards_of_one_pod_have_the_fastest_links_between_them() -> None:
-    """Four cards in a row, paired by NVLink as 0-3 and 1-2; the slots of each take several pods."""
+    """Four cards, paired by NVLink as 0-3 and 1-2; each card has slots for several pods."""
     pairs = {0: 3, 3: 0, 1: 2, 2: 1}
     cards = tuple(
         Card(id=CardId(str(at)), memory_mib=1000, links=((CardId(str(mate)), 2),)) for at, mate in pairs.items()

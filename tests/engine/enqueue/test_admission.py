@@ -32,8 +32,8 @@ def test_overcommit_admits_up_to_the_factor() -> None:
 
 @pytest.mark.parametrize("ours", [True, False])
 @pytest.mark.parametrize(("ready", "on", "left"), [(True, "a", 15), (True, "b", 15), (False, "a", 3), (False, "b", 12)])
-def test_overcommit_counts_what_pods_take_of_the_nodes_that_count(ours: bool, ready: bool, on: str, left: int) -> None:
-    """Of each ready node's 10, 12 may be admitted."""
+def test_overcommit_counts_the_usage_on_ready_nodes(ours: bool, ready: bool, on: str, left: int) -> None:
+    """12 may be admitted for each ready node's 10."""
     nodes = [node("a", cpu=10), node("b", cpu=10, ready=ready)]
     taken = [running("r", on, spec(cpu=9), ours=ours)]
     for wanted, expected in ((left, {"j"}), (left + 1, set())):
@@ -63,8 +63,8 @@ def test_queue_capability_limits_admission() -> None:
 
 
 @pytest.mark.parametrize("hierarchy", [True, False])
-def test_what_a_job_holds_above_its_minimum_does_not_keep_others_out(hierarchy: bool) -> None:
-    """Neither of its own queue nor of those above."""
+def test_resources_above_a_jobs_minimum_do_not_block_admission(hierarchy: bool) -> None:
+    """Neither in its own queue nor in the queues above it."""
     queues = [
         queue("root"),
         queue("lab", capability={"cpu": 4 * CPU}),
@@ -80,7 +80,7 @@ def test_what_a_job_holds_above_its_minimum_does_not_keep_others_out(hierarchy: 
 
 
 def test_a_quota_is_not_promised_again_before_the_pods_exist() -> None:
-    """The next cycle comes long before the pods of an admitted job do, and with them what the quota has used."""
+    """The next cycle runs long before the pods of an admitted job exist and count as used in the quota."""
     quota = Quota(namespace="team", name="q", hard=(("requests.cpu", 10 * CPU),))
     cluster = Cluster(nodes=[node("a")], quotas=[quota], jobs=[waiting("first", 8)], conf=conf("resourcequota"))
     assert admitted(cluster) == {"first"}
@@ -123,8 +123,8 @@ def test_phases_follow_the_pods() -> None:
 
 
 @pytest.mark.parametrize("plugin", ["overcommit", "proportion", "capacity"])
-def test_pods_with_scheduling_gates_take_nothing_from_those_that_can_start(plugin: str) -> None:
-    """A job whose pods are gated was admitted with all the cluster has; it keeps nobody else out."""
+def test_pods_with_scheduling_gates_do_not_block_jobs_that_can_start(plugin: str) -> None:
+    """A job whose pods are gated was admitted with the whole cluster; it does not block other jobs."""
     gated = job(
         "gated", pods=10, min_member=10, min_resources=(("cpu", 10 * CPU),), pod_options={"gated": True}, what=spec()
     )
@@ -133,7 +133,7 @@ def test_pods_with_scheduling_gates_take_nothing_from_those_that_can_start(plugi
 
 
 @pytest.mark.parametrize("plugin", ["overcommit", "proportion", "capacity"])
-def test_what_an_admitted_job_needs_is_taken_before_its_pods_exist(plugin: str) -> None:
+def test_an_admitted_job_reserves_its_resources_before_its_pods_exist(plugin: str) -> None:
     cluster = Cluster(
         nodes=[node("a", cpu=10)],
         jobs=[waiting("first", 10), waiting("second", 10, created_s=1.0)],

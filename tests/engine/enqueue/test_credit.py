@@ -1,4 +1,4 @@
-"""What may be let into queues without asking: never more than asking would let in."""
+"""Queue credit: admission without asking, never for more than the scheduler would admit."""
 
 from typing import Any
 
@@ -38,13 +38,13 @@ def cpu_of(cluster: Cluster) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_an_empty_cluster_lends_all_that_it_has_and_nothing_else(plugin: str) -> None:
+def test_an_empty_cluster_lends_exactly_its_capacity(plugin: str) -> None:
     cluster = Cluster(nodes=[node("a", cpu=10, memory_gib=20)], conf=named(plugin))
     assert cluster.engine.credits(0.0) == {"default": (("cpu", 10 * CPU), ("memory", 20 * GIB), ("pods", 110))}
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_what_runs_and_what_was_let_in_is_not_lent_again(plugin: str) -> None:
+def test_resources_of_running_and_admitted_jobs_are_not_lent(plugin: str) -> None:
     jobs = [job("runs", on=["a"], what=spec(cpu=3), phase=GroupPhase.RUNNING), asking("admitted", 4)]
     left = cpu_of(Cluster(nodes=[node("a", cpu=10)], jobs=jobs, conf=named(plugin)))["default"]
     assert left == (5 if plugin == "overcommit" else 3)
@@ -59,13 +59,13 @@ def test_a_queue_is_lent_no_more_than_its_capability(plugin: str) -> None:
     assert cpu_of(cluster) == {"small": 1, "free": 10}
 
 
-def test_what_queues_have_in_common_is_divided() -> None:
+def test_capacity_shared_by_queues_is_divided() -> None:
     queues = [queue("one"), queue("two"), queue("shut", state=QueueState.CLOSED)]
     cluster = Cluster(nodes=[node("a", cpu=10)], queues=queues, conf=named("overcommit"))
     assert cpu_of(cluster) == {"one": 6, "two": 6}
 
 
-def test_nothing_is_lent_while_a_job_waits_to_be_let_in() -> None:
+def test_nothing_is_lent_while_a_job_waits_for_admission() -> None:
     jobs = [asking("big", 50, phase=GroupPhase.PENDING)]
     cluster = Cluster(nodes=[node("a", cpu=10)], jobs=jobs, conf=named("overcommit"))
     assert cluster.run().plan.refused
@@ -75,7 +75,7 @@ def test_nothing_is_lent_while_a_job_waits_to_be_let_in() -> None:
     assert cpu_of(cluster) == {"default": 7}
 
 
-def test_a_job_of_a_closed_queue_keeps_nobody_else_waiting() -> None:
+def test_a_job_of_a_closed_queue_does_not_stop_lending() -> None:
     jobs = [asking("late", 1, queue="shut", phase=GroupPhase.PENDING)]
     queues = [queue("default"), queue("shut", state=QueueState.CLOSED)]
     cluster = Cluster(nodes=[node("a", cpu=10)], jobs=jobs, queues=queues, conf=named("proportion"))
@@ -83,19 +83,19 @@ def test_a_job_of_a_closed_queue_keeps_nobody_else_waiting() -> None:
     assert cpu_of(cluster) == {"default": 10}
 
 
-def test_without_the_gate_there_is_no_credit() -> None:
+def test_without_the_enqueue_action_there_is_no_credit() -> None:
     cluster = Cluster(nodes=[node("a")], conf=named("overcommit", actions="allocate"))
     assert cluster.engine.credits(0.0) == {}
 
 
-def test_a_quota_must_see_each_job() -> None:
+def test_a_resource_quota_must_check_each_job() -> None:
     cluster = Cluster(nodes=[node("a", cpu=10)], conf=named("resourcequota", "sla"))
     assert cpu_of(cluster) == {"default": 10}
     cluster.apply(QuotaChanged(Quota(namespace="team", name="q", hard=(("cpu", 5 * CPU),), used=())))
     assert cluster.engine.credits(0.0) == {"default": ()}
 
 
-def test_a_plugin_that_does_not_know_of_credit_is_asked_about_every_job() -> None:
+def test_a_plugin_without_credit_support_checks_every_job() -> None:
     class Picky(Plugin[NoArguments]):
         name = "picky"
 
@@ -127,7 +127,7 @@ def test_a_plugin_that_does_not_know_of_credit_is_asked_about_every_job() -> Non
     before=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5), st.booleans()), max_size=5),
     parts=st.integers(1, 4),
 )
-def test_everybody_together_may_spend_all_of_it(
+def test_all_queues_may_spend_their_credit_at_once(
     plugins: tuple[str, ...],
     sizes: list[int],
     limits: list[int],
@@ -135,7 +135,7 @@ def test_everybody_together_may_spend_all_of_it(
     before: list[tuple[int, int, bool]],
     parts: int,
 ) -> None:
-    """All queues spend their whole credit at once, in several jobs: had they asked, each job would have been let in."""
+    """All queues spend their whole credit at once, in several jobs: the scheduler would have admitted each of them."""
     queues = [
         queue("top", capability={"cpu": 10 * CPU}),
         *(

@@ -1,4 +1,4 @@
-"""Every waiting job has a reason that a person can act on."""
+"""Every waiting job has a reason that its user can act on."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_the_nearest_node_and_what_it_lacks() -> None:
     assert "2000m of cpu missing" in verdict.paragraph()
 
 
-def test_fragmentation_is_told_apart_from_shortage() -> None:
+def test_fragmentation_is_distinguished_from_shortage() -> None:
     nodes = [node("a", cards=2), node("b", cards=2)]
     pods = [
         running("r", "a", spec(ask=[whole()])),
@@ -43,7 +43,7 @@ def test_fragmentation_is_told_apart_from_shortage() -> None:
     assert "2 such cards are free, but at most 1 on one node" in paragraph
 
 
-def test_a_gang_says_how_many_would_fit() -> None:
+def test_the_verdict_of_a_gang_tells_how_many_pods_fit() -> None:
     verdict = (
         Cluster(nodes=[node("a", cards=3)], jobs=[gang("g", pods=5, what=spec(ask=[whole()]))]).run().verdicts["g"]
     )
@@ -52,7 +52,7 @@ def test_a_gang_says_how_many_would_fit() -> None:
     assert "needs 5 pods at once" in verdict.paragraph()
 
 
-def test_asked_about_a_gang_the_nodes_are_judged_with_as_many_of_it_as_fit() -> None:
+def test_explaining_a_gang_places_as_many_members_as_fit_first() -> None:
     cluster = Cluster(
         nodes=[node("a", cards=3), node("b", cpu=1)], jobs=[gang("g", pods=5, what=spec(cpu=2, ask=[whole()]))]
     )
@@ -64,10 +64,10 @@ def test_asked_about_a_gang_the_nodes_are_judged_with_as_many_of_it_as_fit() -> 
         "no card combination with enough room": 1,
         "insufficient cpu": 1,
     }
-    assert cluster.run().placed == {}, "asking changes nothing"
+    assert cluster.run().placed == {}, "an explanation changes nothing"
 
 
-def test_asked_about_what_has_room_it_is_said_to_be_next() -> None:
+def test_explaining_a_job_that_fits_reports_that_it_is_next() -> None:
     cluster = Cluster(nodes=[node("a", cards=3)], jobs=[gang("g", pods=3, what=spec(ask=[whole()]))])
     verdict = cluster.engine.explain(GroupKey("team/g"), 0.0)
     assert verdict.cause is Cause.NEXT
@@ -75,7 +75,7 @@ def test_asked_about_what_has_room_it_is_said_to_be_next() -> None:
     assert len(cluster.run().placed) == 3
 
 
-def test_a_model_that_nobody_has_is_not_resolvable() -> None:
+def test_a_card_model_that_no_node_has_is_not_resolvable() -> None:
     what = spec(ask=[slot()], card_rules=CardRules(models=("H100",)))
     verdict = Cluster(nodes=[node("a", cards=2, model="T4")], pods=[pod("p", what)]).run().verdicts["p"]
     assert [item.resolvable for item in verdict.reasons] == [False]
@@ -107,7 +107,7 @@ tiers:
 """
 
 
-def test_a_gang_that_only_its_queue_is_too_small_for_is_not_told_that_it_comes_next() -> None:
+def test_a_gang_that_exceeds_its_queue_is_not_reported_as_next() -> None:
     queues = [queue("q", capability={"cpu": 2000})]
     cluster = Cluster(nodes=[node("a")], jobs=[gang("g", pods=4, queue="q")], queues=queues, conf=LIMITED)
     said, asked = cluster.run().verdicts["g"], cluster.engine.explain(GroupKey("team/g"), 0.0)
@@ -115,7 +115,7 @@ def test_a_gang_that_only_its_queue_is_too_small_for_is_not_told_that_it_comes_n
     assert said.detail == asked.detail == "to start it needs 4000m of cpu, and queue q has 2000m of 2000m left"
 
 
-def test_the_queue_whose_limit_it_is_is_named() -> None:
+def test_the_queue_whose_limit_applies_is_named() -> None:
     tree = [queue("root"), queue("lab", capability={"cpu": 2000}), *(queue(name, parent="lab") for name in "ab")]
     old = job("old", pods=2, on=["n", "n"], queue="a")
     cluster = Cluster(nodes=[node("n")], jobs=[old, job("new", queue="b")], queues=tree, conf=LIMITED)
@@ -124,7 +124,7 @@ def test_the_queue_whose_limit_it_is_is_named() -> None:
     assert verdict.would_help[0] == "wait for jobs of queue lab to end"
 
 
-def test_a_share_by_weight_is_named_as_well() -> None:
+def test_a_share_by_weight_is_also_named() -> None:
     conf = LIMITED.replace("capacity, enableHierarchy: true", "proportion")
     jobs = [
         job("old", pods=2, on=["n", "n"], queue="a", what=spec(memory_gib=4)),
@@ -135,7 +135,7 @@ def test_a_share_by_weight_is_named_as_well() -> None:
     assert "queue a has 0m of 2000m left" in cluster.run().verdicts["new"].detail
 
 
-def test_a_job_behind_another_in_a_queue_of_strict_order_is_not_told_that_it_comes_next() -> None:
+def test_a_job_behind_another_in_a_strict_queue_is_not_reported_as_next() -> None:
     jobs = [gang("first", pods=8, queue="q"), job("second", queue="q", created_s=1.0)]
     strict = [queue("q", dequeue_strategy="fifo")]
     cluster = Cluster(nodes=[node("a", cpu=4)], jobs=jobs, queues=strict, conf=LIMITED)
@@ -143,14 +143,14 @@ def test_a_job_behind_another_in_a_queue_of_strict_order_is_not_told_that_it_com
     assert cluster.engine.explain(GroupKey("team/second"), 0.0).cause is Cause.HELD_BACK
 
 
-def test_a_job_that_is_larger_than_the_cluster_is_not_told_to_raise_a_limit() -> None:
+def test_a_job_larger_than_the_cluster_is_not_advised_to_raise_a_limit() -> None:
     cluster = Cluster(nodes=[node("a", cpu=4)], jobs=[gang("g", pods=8)], conf=LIMITED)
     verdict = cluster.run().verdicts["g"]
     assert "queue default has 4000m of 4000m left, which is all there is in the cluster" in verdict.detail
     assert verdict.would_help == ("lower the job's minimum", "more cpu for the cluster")
 
 
-def test_on_demand_for_a_pod_and_for_its_group_without_a_trace() -> None:
+def test_explaining_a_pod_or_its_group_changes_nothing() -> None:
     cluster = Cluster(nodes=[node("a", cards=1)], jobs=[gang("g", pods=2, what=spec(ask=[vgpu()]))])
     before = cluster.engine.state.ledger.usage.copy()
     by_pod = cluster.engine.explain(PodKey("team/g-1"), 0.0)
@@ -160,12 +160,12 @@ def test_on_demand_for_a_pod_and_for_its_group_without_a_trace() -> None:
     assert (before == cluster.engine.state.ledger.usage).all()
 
 
-def test_an_unknown_pod_gets_one_sentence() -> None:
+def test_an_unknown_pod_is_reported_in_one_sentence() -> None:
     with pytest.raises(BatonError, match="no pod or PodGroup team/nobody"):
         Cluster(nodes=[node("a")]).engine.explain(PodKey("team/nobody"), 0.0)
 
 
-def test_everybody_who_waits_has_a_verdict() -> None:
+def test_every_waiting_job_has_a_verdict() -> None:
     jobs = [gang(f"g{i}", pods=2, what=spec(ask=[whole()])) for i in range(5)]
     outcome = Cluster(nodes=[node("a", cards=3)], jobs=jobs).run()
     started = {name.split("-")[0] for name in outcome.placed}
@@ -189,7 +189,7 @@ tiers:
         ("resourcequota", "its minimum is 20000m of cpu, and quota most has 1000m of 4000m left"),
     ],
 )
-def test_a_job_that_is_not_admitted_says_what_there_is_too_little_of(plugin: str, said: str) -> None:
+def test_the_verdict_of_a_job_that_is_not_admitted_names_the_shortage(plugin: str, said: str) -> None:
     cluster = Cluster(
         nodes=[node("a", cpu=10)],
         queues=[queue("default"), queue("small", capability={"cpu": 8000})],
@@ -208,7 +208,7 @@ def test_a_job_that_is_not_admitted_says_what_there_is_too_little_of(plugin: str
     assert cluster.engine.explain(GroupKey("team/big"), 0.0).detail == told.detail
 
 
-def test_a_job_that_will_be_admitted_may_wait() -> None:
+def test_a_job_that_will_be_admitted_is_advised_to_wait() -> None:
     least = (("cpu", 10_000),)
     jobs = [job("runs", on=["a"], what=spec(cpu=3), phase=GroupPhase.RUNNING)]
     jobs.append(job("big", pods=0, phase=GroupPhase.PENDING, min_resources=least))

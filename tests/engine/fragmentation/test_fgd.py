@@ -1,4 +1,4 @@
-"""The fragmentation measure against a slow reference that follows the definition word by word."""
+"""The fragmentation measure against a slow reference that follows the definition literally."""
 
 import math
 import random
@@ -77,7 +77,7 @@ def test_the_workload_keeps_the_most_common_pods() -> None:
     assert workload.counted == PODS[:2]
 
 
-def test_a_fraction_goes_to_the_card_that_nobody_else_can_use() -> None:
+def test_a_fraction_goes_to_the_card_that_no_other_shape_can_use() -> None:
     conf = 'actions: "allocate"\ntiers:\n- plugins: [{name: predicates}, {name: fragmentation}]\n'
     engine = Engine(configured(conf))
     plugin = next(item for item in engine.tiers.plugins if isinstance(item, FragmentationPlugin))

@@ -16,7 +16,7 @@ def rows(*values: object) -> Amounts:
 
 
 def fragment(shape: Shape, cards: list[int], cpu_milli: int = 8000, model: str = "A") -> float:
-    """The fragment, in milli-cards, that one shape alone sees on one node."""
+    """The fragment on one node, in milli-cards, for a workload of a single shape."""
     workload = TargetWorkload.of([(shape, 1)], ["A", "B"])
     found = fragments(workload, rows(cpu_milli), rows(cards), rows(workload.models[model]))
     return float(found[0])
@@ -26,12 +26,12 @@ def fragment(shape: Shape, cards: list[int], cpu_milli: int = 8000, model: str =
     ("shape", "cards", "expected"),
     [
         pytest.param(HALF, [1000, 500], 0, id="every card has room"),
-        pytest.param(HALF, [1000, 400], 400, id="a rest that is too small is a fragment"),
+        pytest.param(HALF, [1000, 400], 400, id="a remainder that is too small is a fragment"),
         pytest.param(WHOLE, [1000, 999, 1], 1000, id="a whole card uses only idle cards"),
-        pytest.param(PAIR, [1000, 900], 1900, id="too few idle cards make all of the node a fragment"),
+        pytest.param(PAIR, [1000, 900], 1900, id="too few idle cards make the whole node a fragment"),
         pytest.param(PAIR, [1000, 1000, 300], 300, id="enough idle cards"),
         pytest.param(CPU_ONLY, [1000, 300], 1300, id="a shape without cards can use none"),
-        pytest.param(HALF, [0, 0], 0, id="nothing free, nothing broken"),
+        pytest.param(HALF, [0, 0], 0, id="without free cards there is no fragment"),
     ],
 )
 def test_fragment_that_one_shape_sees(shape: Shape, cards: list[int], expected: int) -> None:
@@ -50,7 +50,7 @@ def test_a_model_that_is_not_allowed_is_a_fragment() -> None:
 
 def test_the_expectation_weighs_shapes_by_their_count() -> None:
     workload = TargetWorkload.of([(HALF, 3), (WHOLE, 1)], ["A"])
-    # HALF sees 400 of the second card, WHOLE sees it too: (3 × 400 + 1 × 400) / 4.
+    # The 400 of the second card are a fragment for HALF and for WHOLE: (3 × 400 + 1 × 400) / 4.
     assert fragments(workload, rows(8000), rows([1000, 400]), rows(0)) / workload.weight == [400.0]
     # 600 is room for HALF and a fragment for WHOLE: (3 × 0 + 1 × 600) / 4.
     assert fragments(workload, rows(8000), rows([1000, 600]), rows(0)) / workload.weight == [150.0]
@@ -67,7 +67,7 @@ def test_typical_shapes_of_equal_count_put_the_larger_first() -> None:
     assert typical([WHOLE, PAIR, CPU_ONLY], share=1.0) == [(PAIR, 1), (WHOLE, 1), (CPU_ONLY, 1)]
 
 
-def test_a_change_of_nothing_scores_the_middle_exactly() -> None:
+def test_a_placement_that_changes_nothing_scores_exactly_the_middle() -> None:
     assert descent_score(np.array([0.0, 1e9, -1e9]), weight=7).tolist() == [50, 100, 0]
 
 
@@ -77,18 +77,18 @@ def test_a_share_goes_to_the_card_that_keeps_the_others_whole() -> None:
     before = fragments(workload, rows(8000), free, rows(0))
     found = descent(workload, HALF, rows(8000), free, rows(0), before)
     assert found.card.tolist() == [1]
-    # The fragment of 700 shrinks to 200, so 500 milli-cards less are broken: 100 / (1 + exp(-0.5)) = 62.2.
+    # The fragment of 700 shrinks to 200, a reduction of 500 milli-cards: 100 / (1 + exp(-0.5)) = 62.2.
     assert found.score.tolist() == [62]
 
 
-def test_equally_good_cards_give_the_first() -> None:
+def test_the_first_of_equally_good_cards_wins() -> None:
     workload = TargetWorkload.of([(WHOLE, 1)], ["A"])
     free = rows([0, 600, 600])
     found = descent(workload, HALF, rows(8000), free, rows(0), fragments(workload, rows(8000), free, rows(0)))
     assert found.card.tolist() == [1]
 
 
-def test_a_task_that_asks_for_nothing_is_welcome_everywhere() -> None:
+def test_a_task_without_requests_gets_the_best_score_everywhere() -> None:
     workload = TargetWorkload.of([(WHOLE, 1)], ["A"])
     free = rows([1000], [0])
     before = fragments(workload, rows(10, 10), free, rows(0, 0))
@@ -96,11 +96,11 @@ def test_a_task_that_asks_for_nothing_is_welcome_everywhere() -> None:
     assert found.score.tolist() == [100, 100]
 
 
-def test_taking_the_last_cpu_breaks_the_cards_left() -> None:
+def test_taking_the_last_cpu_turns_free_cards_into_fragments() -> None:
     workload = TargetWorkload.of([(WHOLE, 1)], ["A"])
     free = rows([1000, 1000], [1000, 1000])
     cpu = rows(1500, 8000)
     before = fragments(workload, cpu, free, rows(0, 0))
     found = descent(workload, CPU_ONLY, cpu, free, rows(0, 0), before)
-    # On the first node 500 m CPU stay: two idle cards become fragments, 100 / (1 + exp(2)) = 11.9.
+    # On the first node 500 m CPU remain: two idle cards become fragments, 100 / (1 + exp(2)) = 11.9.
     assert found.score.tolist() == [11, 50]

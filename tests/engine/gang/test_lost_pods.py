@@ -1,4 +1,4 @@
-"""A gang that ran and lost pods: its phase, the room of what is missing, and how it comes back."""
+"""A gang that ran and lost pods: its phase, the room of its missing pods, and how it recovers."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def conf(plugin: str = "overcommit") -> str:
 
 
 def trainer(pods: int = 3) -> JobLiteral:
-    """A gang of pods of one CPU, all of it running."""
+    """A gang of pods with one CPU each, all of them running."""
     least = (("cpu", pods * CPU),)
     return gang("train", pods=pods, on=["a"] * pods, phase=GroupPhase.RUNNING, min_resources=least)
 
@@ -47,7 +47,7 @@ def phase(cluster: Cluster) -> GroupPhase:
     return cluster.engine.state.jobs[GroupKey("team/train")].phase
 
 
-def test_a_gang_of_which_some_are_lost_is_unknown_until_it_is_whole_again() -> None:
+def test_a_gang_that_lost_pods_is_unknown_until_it_is_complete_again() -> None:
     cluster = Cluster(nodes=[node("a", cpu=3)], jobs=[trainer()], conf=conf())
     assert cluster.run().phases == {}
     cluster.apply(changed(cluster, 0, deleting=True))
@@ -61,7 +61,7 @@ def test_a_gang_of_which_some_are_lost_is_unknown_until_it_is_whole_again() -> N
     assert not cluster.engine.state.active
 
 
-def test_it_is_said_what_a_gang_of_unknown_state_lacks() -> None:
+def test_the_verdict_of_an_unknown_gang_tells_how_many_pods_are_missing() -> None:
     cluster = Cluster(nodes=[node("a", cpu=3)], jobs=[trainer()], conf=conf())
     cluster.apply(gone(0))
     cluster.run()
@@ -69,7 +69,7 @@ def test_it_is_said_what_a_gang_of_unknown_state_lacks() -> None:
 
 
 @pytest.mark.parametrize("plugin", ADMITTING)
-def test_nobody_is_admitted_into_the_room_of_a_pod_that_will_come_again(plugin: str) -> None:
+def test_no_job_is_admitted_into_the_room_of_a_pod_that_will_be_recreated(plugin: str) -> None:
     cluster = Cluster(nodes=[node("a", cpu=3)], jobs=[trainer(), waiting(1)], conf=conf(plugin))
     cluster.apply(gone(0))
     in_the_cycle_that_hears_of_it = cluster.run().phases
@@ -87,7 +87,7 @@ def test_the_room_of_a_pod_that_failed_is_free(plugin: str) -> None:
 
 
 @pytest.mark.parametrize("last", [PodPhase.SUCCEEDED, PodPhase.FAILED])
-def test_when_all_have_ended_it_is_completed_whatever_failed(last: PodPhase) -> None:
+def test_a_gang_is_completed_once_all_its_pods_have_ended_even_if_some_failed(last: PodPhase) -> None:
     cluster = Cluster(nodes=[node("a")], jobs=[trainer()], conf=conf())
     cluster.apply(changed(cluster, 0, phase=PodPhase.FAILED))
     cluster.apply(changed(cluster, 1, phase=PodPhase.SUCCEEDED))
@@ -98,7 +98,7 @@ def test_when_all_have_ended_it_is_completed_whatever_failed(last: PodPhase) -> 
     assert not cluster.engine.state.active
 
 
-def test_one_that_lost_all_is_admitted_anew() -> None:
+def test_a_gang_that_lost_all_its_pods_is_admitted_again() -> None:
     cluster = Cluster(nodes=[node("a", cpu=3)], jobs=[trainer()], conf=conf())
     cluster.apply(*(changed(cluster, index, deleting=True) for index in range(3)))
     assert cluster.run().phases == {"train": GroupPhase.PENDING}
@@ -108,14 +108,14 @@ def test_one_that_lost_all_is_admitted_anew() -> None:
     assert cluster.run().phases == {"train": GroupPhase.RUNNING}
 
 
-def test_pods_of_a_node_that_is_gone_are_lost() -> None:
+def test_pods_of_a_removed_node_count_as_lost() -> None:
     literal = gang("train", pods=3, on=["a", "a", "b"], phase=GroupPhase.RUNNING)
     cluster = Cluster(nodes=[node("a"), node("b")], jobs=[literal], conf=conf())
     cluster.apply(NodeRemoved(NodeName("b")))
     assert cluster.run().phases == {"train": GroupPhase.UNKNOWN}
 
 
-def test_a_role_that_lacks_its_minimum_counts() -> None:
+def test_a_role_below_its_minimum_makes_the_gang_incomplete() -> None:
     literal = gang("train", pods=3, min_member=1, on=["a"] * 3, phase=GroupPhase.RUNNING)
     master = msgspec.structs.replace(literal.pods[0], role="master")
     group = msgspec.structs.replace(literal.group, min_role_members=(("master", 1),))
@@ -126,8 +126,8 @@ def test_a_role_that_lacks_its_minimum_counts() -> None:
     assert cluster.run().phases == {"train": GroupPhase.UNKNOWN}
 
 
-def test_a_bind_that_failed_loses_nothing() -> None:
-    """The pod is there and is left alone for a while, which is no reason to alarm anybody."""
+def test_a_failed_binding_does_not_count_as_a_lost_pod() -> None:
+    """The pod still exists and is only skipped for a while, so the gang is not reported as incomplete."""
     literal = gang("train", pods=2, phase=GroupPhase.INQUEUE)
     cluster = Cluster(nodes=[node("a")], jobs=[literal], conf=conf())
     assert cluster.run().phases == {"train": GroupPhase.RUNNING}
@@ -139,7 +139,7 @@ def test_a_bind_that_failed_loses_nothing() -> None:
     assert cluster.run().phases == {"train": GroupPhase.RUNNING}
 
 
-def test_a_gang_that_needs_fewer_runs_again() -> None:
+def test_a_gang_whose_minimum_is_lowered_runs_again() -> None:
     cluster = Cluster(nodes=[node("a")], jobs=[literal := trainer()], conf=conf())
     cluster.apply(gone(0))
     cluster.run()
@@ -149,7 +149,7 @@ def test_a_gang_that_needs_fewer_runs_again() -> None:
 
 
 def test_victims_that_were_only_considered_leave_no_trace() -> None:
-    """A preemptor that does not fit whatever is evicted: nobody's phase changes, and nobody stays on the list."""
+    """A preemptor does not fit, whatever is evicted: no phase changes, and no job stays on the list."""
     text = conf("priority").replace("allocate", "allocate, preempt")
     low = job("low", pods=3, on=["a"] * 3, phase=GroupPhase.RUNNING, what=spec(cpu=1))
     high = gang("high", pods=2, what=spec(cpu=3), priority=9)

@@ -1,4 +1,4 @@
-"""Sub-groups of a gang: each part starts whole or not at all, and the gang needs a minimum of whole parts."""
+"""Sub-groups of a gang: each part starts as a whole or not at all, and the gang needs a minimum of complete parts."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ WORKERS = Parts(name="workers", selector=LabelSelector((("role", "worker"),)), k
 
 
 def parted(name: str = "train", *, parts: int = 3, size: int = 2, rule: Parts = WORKERS, **more: Any) -> JobLiteral:
-    """A gang of equal parts, its pods dealt out to the parts in turn so that order alone does not help."""
+    """A gang of equal parts; its pods are assigned to the parts in turn, so that their order alone does not help."""
     literal = gang(name, pods=parts * size, min_member=rule.minimum * rule.size, what=CARD, **more)
     pods = tuple(
         msgspec.structs.replace(pod, labels=(("part", str(at % parts)), ("role", "worker")))
@@ -30,20 +30,20 @@ def placed_by_part(literal: JobLiteral, placed: dict[str, str]) -> dict[str, int
     return counts
 
 
-def test_only_whole_parts_start() -> None:
-    """Room for five of six pods: two parts start, and the third does not start by half."""
+def test_only_complete_parts_start() -> None:
+    """Room for five of six pods: two parts start, and no pod of the third."""
     literal = parted()
     outcome = Cluster(nodes=[node("a", cards=5)], jobs=[literal]).run()
     assert placed_by_part(literal, outcome.placed) == {"0": 2, "1": 2}
 
 
-def test_all_parts_start_where_there_is_room() -> None:
+def test_all_parts_start_if_there_is_room() -> None:
     literal = parted()
     outcome = Cluster(nodes=[node("a", cards=6)], jobs=[literal]).run()
     assert placed_by_part(literal, outcome.placed) == {"0": 2, "1": 2, "2": 2}
 
 
-def test_fewer_whole_parts_than_the_minimum_start_nothing() -> None:
+def test_nothing_starts_with_fewer_complete_parts_than_the_minimum() -> None:
     assert Cluster(nodes=[node("a", cards=3)], jobs=[parted()]).run().placed == {}
 
 
@@ -53,7 +53,7 @@ def test_a_part_that_does_not_start_leaves_its_room_to_others() -> None:
     assert "single-0" in outcome.placed
 
 
-def test_a_gang_whose_parts_are_not_all_there_yet_says_so() -> None:
+def test_the_verdict_of_a_gang_with_missing_parts_says_so() -> None:
     literal = parted(parts=4, size=1)
     outcome = Cluster(nodes=[node("a", cards=9)], jobs=[literal]).run()
     assert outcome.placed == {}
@@ -69,7 +69,7 @@ tiers:
 
 
 def test_victims_come_from_a_part_that_can_be_spared() -> None:
-    """Of three running parts two are needed: one whole part may go, and no pod of another."""
+    """Two of three running parts are needed: one whole part may be evicted, and no pod of another part."""
     literal = parted(on=["a"] * 6, priority=1)
     high = gang("high", pods=2, what=CARD, priority=9)
     outcome = Cluster(nodes=[node("a", cards=6)], jobs=[literal, high], conf=PREEMPT).run()
@@ -78,7 +78,7 @@ def test_victims_come_from_a_part_that_can_be_spared() -> None:
     assert len(parts) == 1
 
 
-def test_parts_that_are_needed_are_not_broken() -> None:
+def test_parts_that_are_needed_stay_complete() -> None:
     literal = parted(parts=2, on=["a"] * 4, priority=1)
     high = gang("high", pods=1, what=CARD, priority=9)
     assert Cluster(nodes=[node("a", cards=4)], jobs=[literal, high], conf=PREEMPT).run().evicted == set()

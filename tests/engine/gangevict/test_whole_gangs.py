@@ -21,7 +21,7 @@ configurations:
 
 
 def cluster(action: str = "gangpreempt", arguments: str = "") -> Cluster:
-    """Two gangs of two fill four cards; a more important gang of two comes."""
+    """Two gangs of two fill four cards; a more important gang of two arrives."""
     jobs = [
         gang("old", pods=2, what=CARD, on=["a", "a"], priority=1, created_s=1.0),
         gang("young", pods=2, what=CARD, on=["b", "b"], priority=1, created_s=2.0),
@@ -34,14 +34,14 @@ def test_plain_preemption_protects_every_gang() -> None:
     assert cluster("preempt").run().evicted == set()
 
 
-def test_one_whole_gang_gives_way_the_youngest_first() -> None:
+def test_one_whole_gang_is_evicted_youngest_first() -> None:
     outcome = cluster().run()
     assert outcome.evicted == {"young-0", "young-1"}
     assert outcome.nominated == {"high-0": "b", "high-1": "b"}
 
 
 @pytest.mark.parametrize("said", ["false", '"false"'])
-def test_whole_gangs_can_be_ruled_out(said: str) -> None:
+def test_evicting_whole_gangs_can_be_disabled(said: str) -> None:
     assert cluster(arguments=f"allowWholeBundle: {said}").run().evicted == set()
 
 
@@ -56,7 +56,7 @@ def test_surplus_goes_before_a_whole_gang() -> None:
 
 
 def test_a_gang_that_turns_out_not_to_be_needed_is_spared() -> None:
-    """The youngest gang's small cards do not help a pod of four cards; only the one whose node does goes."""
+    """The youngest gang's small node does not help a pod of four cards; only the gang on the right node is evicted."""
     wide = spec(ask=[whole(4)])
     small = gang("small", pods=1, what=CARD, on=["a"], priority=1, created_s=5.0, min_member=1)
     large = gang("large", pods=2, what=spec(ask=[whole(2)]), on=["b", "b"], priority=1)
@@ -73,7 +73,7 @@ def test_a_job_of_equal_priority_is_left_alone() -> None:
     assert outcome.evicted == set()
 
 
-def test_nothing_goes_when_the_gang_would_still_not_fit() -> None:
+def test_nothing_is_evicted_if_the_gang_still_would_not_fit() -> None:
     held = gang("held", pods=2, what=CARD, on=["a", "a"], priority=1)
     high = gang("high", pods=3, what=CARD, priority=9)
     outcome = Cluster(nodes=[node("a", cards=2)], jobs=[held, high], conf=conf("gangpreempt")).run()
@@ -96,8 +96,8 @@ def test_a_queue_takes_back_a_whole_gang() -> None:
 
 
 @pytest.mark.parametrize("minimum", [1, 2])
-def test_surplus_goes_first_also_where_the_gang_plugin_has_no_say(minimum: int) -> None:
-    """Each of two jobs can spare one pod, and the two that are needed come from both."""
+def test_surplus_goes_first_even_without_the_gang_plugins_vote(minimum: int) -> None:
+    """Each of two jobs can spare one pod, and the two needed victims come from both."""
     size = minimum + 1
     first = job("first", pods=size, min_member=minimum, what=CARD, on=["a"] * size, priority=1)
     second = job("second", pods=size, min_member=minimum, what=CARD, on=["b"] * size, priority=1)

@@ -1,7 +1,7 @@
 """No interleaving of charges, promises, evictions, releases, rollbacks and rebuilds promises a card twice.
 
-A million random operations; after each one the touched node is checked on both planes, and from time to time the whole
-ledger is compared with what its holders say.
+The test runs a million random operations; after each one it checks both planes of the changed node, and from time to
+time it compares the whole ledger with its holders.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""Predicted durations: the last two runs of the same thing, corrected upwards, never a reason to kill."""
+"""Predicted durations: the mean of the last two similar runs, corrected upwards, never a reason to stop a job."""
 
 from baton.engine.history import DurationHistory, history_key
 from baton.model.ids import GroupKey
@@ -18,13 +18,13 @@ def test_unknown_jobs_fall_back_to_their_namespace_and_then_to_nothing() -> None
     assert history.predict_s(GroupKey("elsewhere/a-1"), 1000) is None
 
 
-def test_a_job_that_exceeds_its_prediction_is_thought_to_run_longer() -> None:
+def test_the_prediction_grows_when_a_job_exceeds_it() -> None:
     history = DurationHistory()
     history.finished(GroupKey("team/a-1"), 1000, 60.0)
     assert history.predict_s(GroupKey("team/a-2"), 1000, running_s=100.0) == 120.0
 
 
-def test_serial_numbers_and_hashes_do_not_tell_jobs_apart() -> None:
+def test_serial_numbers_and_hashes_do_not_distinguish_jobs() -> None:
     keys = {history_key(GroupKey(f"team/{name}"), 0) for name in ("train-1", "train-27", "train-6f9c1b2d")}
     assert len(keys) == 1
 

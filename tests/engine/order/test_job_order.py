@@ -1,4 +1,4 @@
-"""Who goes first, and that nobody waits for ever."""
+"""Which job goes first, and that no job waits forever."""
 
 import pytest
 
@@ -49,7 +49,7 @@ def test_round_robin_alternates_between_tenants() -> None:
     assert sorted(outcome.placed) == ["alice/a0-0", "alice/a1-0", "bob/b0-0", "bob/b1-0"]
 
 
-def test_nobody_waits_for_ever_behind_shorter_jobs() -> None:
+def test_no_job_waits_forever_behind_shorter_jobs() -> None:
     long = job("long", what=CARD, created_s=0, expected_duration_s=1e6)
     short = job("short", what=CARD, created_s=80_000, expected_duration_s=1)
     assert first("sjf", long, short, now_s=80_001) == "short"
@@ -69,7 +69,7 @@ tiers:
 
 
 def easy_cluster(small_duration_s: float | None, nodes: int = 1) -> Cluster:
-    """A gang of two waits for a card that is busy until 100; a small job comes behind it."""
+    """A gang of two waits for a card that is busy until 100; a small job is behind it."""
     busy = job("busy", what=CARD, on=["a"], expected_duration_s=100, pod_options={"started_s": 0.0})
     big = gang("big", pods=2, what=CARD, created_s=1)
     small = job("small", what=CARD, created_s=2, expected_duration_s=small_duration_s)
@@ -77,17 +77,17 @@ def easy_cluster(small_duration_s: float | None, nodes: int = 1) -> Cluster:
 
 
 @pytest.mark.parametrize(("duration_s", "starts"), [(50.0, True), (90.0, True), (91.0, False), (None, False)])
-def test_a_small_job_passes_a_waiting_gang_only_if_it_is_gone_in_time(duration_s: float | None, starts: bool) -> None:
+def test_a_small_job_overtakes_a_waiting_gang_only_if_it_ends_in_time(duration_s: float | None, starts: bool) -> None:
     outcome = easy_cluster(duration_s).run(10.0)
     assert ("small-0" in outcome.placed) is starts
 
 
-def test_the_reservation_names_who_it_is_for() -> None:
+def test_the_verdict_names_the_job_that_the_reservation_is_for() -> None:
     outcome = easy_cluster(None).run(10.0)
     assert "reserved" in outcome.verdicts["small"].paragraph()
 
 
-def test_nodes_outside_the_reservation_are_free_for_all() -> None:
+def test_nodes_outside_the_reservation_are_free_for_all_jobs() -> None:
     busy = job("busy", what=spec(ask=[whole(2)]), on=["a"], expected_duration_s=100, pod_options={"started_s": 0.0})
     big = gang("big", pods=1, what=spec(ask=[whole(2)]), created_s=1)
     small = job("small", what=CARD, created_s=2)

@@ -1,4 +1,4 @@
-"""Plugins with one idea each: load, node groups, roles together, cooldown."""
+"""Small plugins: load, node groups, task topology, cooldown."""
 
 from collections.abc import Mapping
 
@@ -25,7 +25,7 @@ tiers:
 """
 
 
-def test_usage_passes_over_loaded_nodes_and_prefers_idle_ones() -> None:
+def test_usage_skips_loaded_nodes_and_prefers_idle_ones() -> None:
     nodes = [node("hot", cpu_used_percent=95.0), node("warm", cpu_used_percent=50.0), node("idle")]
     assert Cluster(nodes=nodes, pods=[pod("p")], conf=conf("usage")).run().placed == {"p": "idle"}
     assert Cluster(nodes=nodes[:1], pods=[pod("p")], conf=conf("usage")).run().placed == {}
@@ -76,7 +76,7 @@ def test_a_card_above_a_threshold_is_not_chosen_however_idle_it_is() -> None:
 
 
 @pytest.mark.parametrize("plugins", [("fragmentation", "usage"), ("usage", "fragmentation")])
-def test_a_hot_card_is_not_chosen_though_it_is_the_one_that_leaves_least_fragments(plugins: tuple[str, str]) -> None:
+def test_a_hot_card_is_not_chosen_even_if_it_would_leave_the_fewest_fragments(plugins: tuple[str, str]) -> None:
     ask = spec(ask=[vgpu(memory_mib=8_000, cores=50)])
     grant = [CardGrant("main", CardId("begun"), CardKind.VGPU, 8_000, 500)]
     text = 'actions: "allocate"\ntiers:\n- plugins:\n' + "".join(
@@ -124,7 +124,7 @@ def roles(name: str, counts: Mapping[str, int], **group: object) -> JobLiteral:
     return JobLiteral(msgspec.structs.replace(base.group, **group), tuple(members))
 
 
-def test_task_topology_puts_friends_together_and_strangers_apart() -> None:
+def test_task_topology_applies_affinity_and_anti_affinity_between_roles() -> None:
     tensor = roles(
         "t", {"ps": 2, "worker": 2}, topology_anti_affinity=(("ps",),), topology_affinity=(("ps", "worker"),)
     )
@@ -133,8 +133,8 @@ def test_task_topology_puts_friends_together_and_strangers_apart() -> None:
     assert len(outcome.placed) == 4
 
 
-def test_task_topology_knows_roles_apart_that_ask_for_the_same() -> None:
-    """The last one wants to be where the first is, although the second did not."""
+def test_task_topology_distinguishes_roles_with_equal_requests() -> None:
+    """The last pod belongs next to the first one, although the second did not."""
     wishes = {"topology_affinity": (("x", "z"),), "topology_anti_affinity": (("x", "y"),)}
     trio = roles("t", {"x": 1, "y": 1, "z": 1}, topology_order=("x", "y", "z"), **wishes)
     nodes = [node(name, cpu=8) for name in "abc"]
@@ -173,7 +173,7 @@ def test_best_effort_pods_are_placed_by_backfill_and_count_for_their_gang() -> N
     assert set(Cluster(nodes=[node("a")], jobs=[gang("b", pods=2, what=empty)]).run().placed) == {"b-0", "b-1"}
 
 
-def test_a_node_that_fails_gives_its_pods_cards_back_when_it_returns() -> None:
+def test_pods_of_a_failed_node_get_their_cards_back_when_it_returns() -> None:
     from baton.engine.events import NodeChanged, NodeRemoved
     from tests.engine.clusters import running
 

@@ -22,7 +22,7 @@ HOST, ZONE = "kubernetes.io/hostname", "zone"
 WEB = LabelSelector((("app", "web"),))
 
 
-def test_unready_and_unschedulable_nodes_are_left_alone() -> None:
+def test_unready_and_unschedulable_nodes_are_skipped() -> None:
     nodes = [node("a", ready=False), node("b", unschedulable=True), node("c")]
     assert Cluster(nodes=nodes, pods=[pod("p")]).run().placed == {"p": "c"}
 
@@ -50,8 +50,8 @@ def test_node_affinity_operators(requirement: Requirement, wanted: set[str]) -> 
     assert set(outcome.placed.values()) == wanted
 
 
-def test_a_pod_with_device_claims_waits_and_says_why() -> None:
-    """Nobody here allocates them; a pod that is bound without them never starts, and keeps its place."""
+def test_a_pod_with_device_claims_waits_with_a_reason() -> None:
+    """This scheduler does not allocate them; a pod bound without them would never start, but hold its place."""
     outcome = Cluster(nodes=[node("a")], pods=[pod("p", spec(device_claims=True)), pod("q")]).run()
     assert outcome.placed == {"q": "a"}
     assert "cannot give the pod its resourceClaims" in outcome.verdicts["p"].paragraph()
@@ -79,7 +79,7 @@ def test_taints_and_tolerations() -> None:
     assert outcome.placed == {"p": "b", "q": "a"}
 
 
-def test_a_prefer_no_schedule_taint_is_only_a_wish() -> None:
+def test_a_prefer_no_schedule_taint_is_only_a_preference() -> None:
     nodes = [node("a", taints=(Taint("x", "", "PreferNoSchedule"),)), node("b")]
     assert Cluster(nodes=nodes, pods=[pod("p")]).run().placed == {"p": "b"}
     assert Cluster(nodes=nodes[:1], pods=[pod("p")]).run().placed == {"p": "a"}
@@ -121,7 +121,7 @@ def test_pod_affinity_follows_and_the_first_pod_may_go_anywhere() -> None:
     assert Cluster(nodes=nodes, pods=[pod("p", lonely)]).run().placed == {}
 
 
-def test_affinity_looks_into_selected_namespaces() -> None:
+def test_affinity_applies_to_selected_namespaces() -> None:
     term = AffinityTerm(selector=WEB, topology_key=HOST, namespace_selector=LabelSelector((("env", "prod"),)))
     pods = [running("prod/web", "b", labels={"app": "web"}), running("dev/web", "c", labels={"app": "web"})]
     pods.append(pod("p", spec(affinity=(term,))))
@@ -164,7 +164,7 @@ def test_a_cordoned_node_takes_pods_that_tolerate_it() -> None:
     assert Cluster(nodes=[node("a", ready=False)], pods=[pod("p", patient)]).run().placed == {"p": "a"}
 
 
-def test_a_node_that_says_it_takes_no_pods_takes_none() -> None:
+def test_a_node_with_a_pod_limit_of_zero_takes_no_pods() -> None:
     assert Cluster(nodes=[node("a", pods=0), node("b", pods=1)], pods=[pod("p")]).run().placed == {"p": "b"}
 
 
@@ -180,8 +180,8 @@ def test_a_node_can_be_excluded_by_name() -> None:
     assert Cluster(nodes=[node("a"), node("b")], pods=[pod("p", what)]).run().placed == {"p": "b"}
 
 
-def test_all_affinity_terms_are_about_the_same_pod() -> None:
-    """A web pod here and a blue pod there do not add up to the blue web pod that is asked for."""
+def test_all_affinity_terms_must_match_the_same_pod() -> None:
+    """A web pod and a blue pod do not add up to the required blue web pod."""
     blue = LabelSelector((("colour", "blue"),))
     terms = (AffinityTerm(selector=WEB, topology_key=HOST), AffinityTerm(selector=blue, topology_key=ZONE))
     nodes = [node("a", labels={ZONE: "1"}), node("b", labels={ZONE: "1"})]
@@ -198,7 +198,7 @@ def _spread(**more: Any) -> SpreadConstraint:
 
 @pytest.mark.parametrize(("honour", "placed"), [(True, {"p": "b"}), (False, {})])
 def test_spread_counts_only_nodes_that_the_pod_may_use(honour: bool, placed: dict[str, str]) -> None:
-    """Zone 2 is empty, but its only node is not for this pod: whether it counts is the constraint's policy."""
+    """Zone 2 is empty, but the pod may not use its only node: the constraint decides whether it counts."""
     nodes = [
         node("a", labels={ZONE: "1"}),
         node("b", labels={ZONE: "1", "disk": "ssd"}),
@@ -211,7 +211,7 @@ def test_spread_counts_only_nodes_that_the_pod_may_use(honour: bool, placed: dic
 
 
 @pytest.mark.parametrize(("honour", "placed"), [(True, {"p": "a"}), (False, {})])
-def test_spread_may_leave_tainted_nodes_out(honour: bool, placed: dict[str, str]) -> None:
+def test_spread_may_ignore_tainted_nodes(honour: bool, placed: dict[str, str]) -> None:
     nodes = [node("a", labels={ZONE: "1"}), node("c", labels={ZONE: "2"}, taints=(Taint("repair"),))]
     web = {"app": "web"}
     what = spec(spread=(_spread(honour_taints=honour),))

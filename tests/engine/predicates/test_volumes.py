@@ -65,20 +65,20 @@ def test_a_volume_that_several_pods_of_a_node_use_counts_once() -> None:
     assert cluster.run(2.0).placed == {"q": "a"}
 
 
-def test_a_pod_of_several_volumes_needs_room_for_those_that_the_node_lacks() -> None:
+def test_a_pod_with_several_volumes_needs_room_for_those_not_yet_attached() -> None:
     held = [running("r", "a", using("v", "w")), running("s", "b", using("x"))]
     nodes = [limited("a", 3), limited("b", 2)]
     assert Cluster(nodes=nodes, pods=[*held, pod("p", using("v", "w", "y"))]).run().placed == {"p": "a"}
     assert Cluster(nodes=nodes, pods=[*held, pod("p", using("x", "y", "z"))]).run().placed == {}
 
 
-def test_a_node_above_its_limit_still_takes_pods_of_volumes_that_it_has() -> None:
+def test_a_node_above_its_limit_still_takes_pods_whose_volumes_are_attached() -> None:
     held = [running(f"r{at}", "a", using(f"v{at}")) for at in range(3)]
     outcome = Cluster(nodes=[limited("a", 2)], pods=[*held, pod("p", using("v1")), pod("q", using("w"))]).run()
     assert outcome.placed == {"p": "a"}
 
 
-def test_drivers_are_counted_apart_and_only_where_they_have_a_limit() -> None:
+def test_drivers_are_counted_separately_and_only_if_they_have_a_limit() -> None:
     nodes = [limited("a", 1)]
     pods = [pod("e", using("v")), *(pod(f"n{at}", using(f"v{at}", driver=NFS)) for at in range(3))]
     assert set(Cluster(nodes=nodes, pods=pods).run().placed) == {"e", "n0", "n1", "n2"}
@@ -87,7 +87,7 @@ def test_drivers_are_counted_apart_and_only_where_they_have_a_limit() -> None:
     assert set(Cluster(nodes=[limited("a", 0), node("b")], pods=many).run().placed.values()) == {"b"}
 
 
-def test_counting_can_be_switched_off() -> None:
+def test_counting_can_be_disabled() -> None:
     pods = [pod(f"p{at}", using(f"v{at}")) for at in range(3)]
     assert len(Cluster(nodes=[limited("a", 1)], pods=pods, conf=NOT_COUNTED).run().placed) == 3
 
@@ -104,7 +104,7 @@ def test_a_gang_does_not_overrun_the_limit_in_one_plan() -> None:
 
 
 @pytest.mark.parametrize("ended", [{"phase": PodPhase.SUCCEEDED}, {"phase": PodPhase.FAILED}])
-def test_a_pod_that_has_ended_holds_no_volume_and_others_pods_do(ended: dict[str, Any]) -> None:
+def test_volumes_of_finished_pods_do_not_count_and_those_of_foreign_pods_do(ended: dict[str, Any]) -> None:
     other = running("other", "a", using("v"), ours=False)
     cluster = Cluster(nodes=[limited("a", 1)], pods=[other, pod("p", using("w"))])
     assert cluster.run().placed == {}
@@ -112,7 +112,7 @@ def test_a_pod_that_has_ended_holds_no_volume_and_others_pods_do(ended: dict[str
     assert cluster.run(1.0).placed == {"p": "a"}
 
 
-def test_limits_may_come_later_change_and_go() -> None:
+def test_limits_may_appear_later_change_and_disappear() -> None:
     pods = [running("r", "a", using("v")), pod("p", using("w"))]
     cluster = Cluster(nodes=[limited("a", 1)], pods=pods)
     assert cluster.run().placed == {}
@@ -131,7 +131,7 @@ def test_a_volume_of_a_failed_bind_is_free_again() -> None:
     assert cluster.run(1.0).placed == {"q": "a"}
 
 
-def test_a_victim_that_holds_the_attachment_is_evicted_and_nobody_else() -> None:
+def test_only_the_victim_that_holds_the_attachment_is_evicted() -> None:
     low = [job("low", what=using("v"), on=["a"], priority=2), job("other", on=["a"], priority=1)]
     high = job("high", what=using("w"), priority=9)
     cluster = Cluster(nodes=[limited("a", 1)], jobs=[*low, high], conf=PREEMPT)
@@ -150,8 +150,8 @@ def test_all_users_of_a_volume_have_to_leave_before_it_does() -> None:
     assert outcome.evicted == {"low-0", "low-1"}
 
 
-def test_nobody_takes_the_attachment_for_which_another_was_evicted() -> None:
-    """Not even a job of a queue that goes first."""
+def test_no_other_pod_takes_an_attachment_freed_by_an_eviction() -> None:
+    """Not even a job of a queue that comes first in order."""
     low = job("low", what=using("v"), on=["a"], priority=2)
     high = job("high", what=using("w"), priority=9)
     queues = [queue("a"), queue("default")]
@@ -162,7 +162,7 @@ def test_nobody_takes_the_attachment_for_which_another_was_evicted() -> None:
     assert cluster.run(1.0).placed == {"high-0": "a"}
 
 
-def test_a_claim_for_one_pod_is_used_by_one_pod() -> None:
+def test_a_claim_for_one_pod_is_used_by_only_one_pod() -> None:
     pods = [pod("p", SOLE), pod("q", SOLE)]
     cluster = Cluster(nodes=[node("a"), node("b")], pods=pods)
     first = cluster.run()
@@ -182,12 +182,12 @@ def test_a_gang_that_shares_a_claim_for_one_pod_does_not_start() -> None:
 
 
 @pytest.mark.parametrize("user", [{"ours": False}, {"phase": PodPhase.UNKNOWN}], ids=["another scheduler's", "lost"])
-def test_a_pod_waits_whoever_uses_its_claim(user: dict[str, Any]) -> None:
+def test_a_pod_waits_while_any_pod_uses_its_claim(user: dict[str, Any]) -> None:
     other = replace(running("other", "a", SOLE), **user)
     assert Cluster(nodes=[node("a"), node("b")], pods=[other, pod("p", SOLE)]).run().placed == {}
 
 
-def test_a_pod_on_a_node_that_is_gone_may_still_use_its_claim() -> None:
+def test_a_pod_on_a_removed_node_may_still_use_its_claim() -> None:
     cluster = Cluster(nodes=[node("a"), node("b")], pods=[running("other", "a", SOLE), pod("p", SOLE)])
     cluster.apply(NodeRemoved(NodeName("a")))
     assert cluster.run().placed == {}
@@ -195,7 +195,7 @@ def test_a_pod_on_a_node_that_is_gone_may_still_use_its_claim() -> None:
     assert cluster.run(1.0).placed == {"p": "b"}
 
 
-def test_a_pod_that_stopped_using_a_claim_for_one_pod_is_not_in_the_way() -> None:
+def test_a_pod_that_stopped_using_a_claim_for_one_pod_does_not_block_it() -> None:
     cluster = Cluster(nodes=[node("a")], pods=[running("other", "a", SOLE), pod("p", SOLE)])
     cluster.apply(PodChanged(running("other", "a", spec())))
     assert cluster.run().placed == {"p": "a"}
@@ -237,7 +237,7 @@ STEPS = st.lists(
 def test_no_node_ever_has_more_distinct_volumes_than_its_limit(
     steps: list[tuple[str, Any, Any]], limits: list[int]
 ) -> None:
-    """Whatever comes, goes, fails to be bound, is evicted or changes its mind while it waits."""
+    """Whatever pods come, go, fail to bind, are evicted or change while they wait."""
     nodes = {f"n{at}": limit for at, limit in enumerate(limits)}
     cluster = Cluster(nodes=[limited(name, limit, cpu=8) for name, limit in nodes.items()], conf=PREEMPT)
     pods: dict[str, Pod] = {}
@@ -272,7 +272,7 @@ def _happen(cluster: Cluster, pods: dict[str, Pod], key: str, what: str, volumes
 
 
 def _carry_out(cluster: Cluster, pods: dict[str, Pod], now_s: float) -> None:
-    """Every second binding is heard of; the others stay assumed."""
+    """Every second binding is confirmed; the others stay assumed."""
     plan = cluster.run(now_s).plan
     for binding in plan.bindings[::2]:
         pods[binding.pod] = replace(pods[binding.pod], node=binding.node, phase=PodPhase.RUNNING)
@@ -283,7 +283,7 @@ def _carry_out(cluster: Cluster, pods: dict[str, Pod], now_s: float) -> None:
 
 
 def _is_as_told(cluster: Cluster) -> None:
-    """What is counted, move by move, is what there is."""
+    """The counts kept move by move equal a fresh count."""
     state = cluster.engine.state
     counted = {state.table.name(row): planes for (_, row), planes in state.attachments.distinct().items()}
     now = {name: len(volumes) for name, volumes in attached(cluster).items() if volumes}

@@ -1,4 +1,4 @@
-"""The room that victims leave is kept for those they left for."""
+"""The room that victims leave is kept for the pods they were evicted for."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ tiers:
 - plugins: [{name: gang}, {name: job-order, arguments: {job-order.policy: sjf}}]
 - plugins: [{name: priority, enableJobOrder: false}, {name: predicates}]
 """
-"""The order of jobs is not that of priority: what preempts is not first when room is given out."""
+"""Jobs are not ordered by priority: a preemptor is not the first to get room."""
 
 SHARES = """
 actions: "allocate, preempt"
@@ -27,7 +27,7 @@ tiers:
 
 
 def preempted() -> Cluster:
-    """A gang of two has evicted two pods of one node; nobody has left yet."""
+    """A gang of two has evicted two pods of one node; neither has left yet."""
     low = job("low", pods=2, what=CARD, on=["a", "a"], priority=1)
     high = gang("high", pods=2, what=CARD, priority=5, expected_duration_s=1000.0, created_s=1.0)
     cluster = Cluster(nodes=[node("a", cards=2)], jobs=[low, high], conf=CONF)
@@ -53,8 +53,8 @@ def test_a_shorter_job_does_not_take_the_room_of_the_victims() -> None:
     assert set(cluster.run(2.0).placed) == {"high-0", "high-1"}
 
 
-def test_whoever_asks_why_is_told_so() -> None:
-    """As in the plan; and asking takes nothing from anybody."""
+def test_explanations_know_the_kept_room() -> None:
+    """The verdict is the same as in the plan, and an explanation takes no room from any job."""
     cluster = preempted()
     come(cluster, "quick")
     leave(cluster, "low-0")
@@ -75,8 +75,8 @@ def test_a_more_important_job_may_take_it() -> None:
     assert "urgent-0" in cluster.run(1.0).placed
 
 
-def test_a_nomination_that_had_its_chance_is_over() -> None:
-    """Half of the preemptor is gone, so it cannot start any more; others are not held up by it for ever."""
+def test_a_nomination_expires_after_its_turn() -> None:
+    """Half of the preemptor is gone, so it can no longer start; it does not block other jobs forever."""
     cluster = preempted()
     cluster.apply(PodRemoved(PodKey("team/high-1")))
     come(cluster, "quick")
@@ -96,8 +96,8 @@ def test_nominations_are_known_after_a_restart() -> None:
     assert cluster.run().placed == {}
 
 
-def test_victims_do_not_use_up_the_share_of_the_queue_that_they_left_either() -> None:
-    """On another node there is room for them; their gang, now in parts, goes before everybody."""
+def test_victims_do_not_use_up_the_freed_share_of_their_queue() -> None:
+    """Another node has room for them, and their gang, which is now partially placed, goes first."""
     jobs = [
         gang("theirs", pods=2, what=spec(cpu=3), on=["a", "b"]),
         job("mine", what=spec(cpu=2), created_s=1.0),

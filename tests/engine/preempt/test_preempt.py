@@ -32,13 +32,13 @@ def test_a_more_important_job_evicts_exactly_what_it_needs() -> None:
     assert outcome.placed == {}
 
 
-def test_equal_priority_evicts_nobody() -> None:
+def test_equal_priority_evicts_no_pod() -> None:
     low = job("low", pods=1, what=CARD, on=["a"], priority=5)
     high = job("high", pods=1, what=CARD, priority=5)
     assert Cluster(nodes=[node("a", cards=1)], jobs=[low, high], conf=CONF).run().evicted == set()
 
 
-def test_without_the_action_nobody_is_evicted() -> None:
+def test_without_the_action_no_pod_is_evicted() -> None:
     low = job("low", pods=1, what=CARD, on=["a"], priority=1)
     high = job("high", pods=1, what=CARD, priority=5)
     assert (
@@ -53,8 +53,8 @@ def test_another_queue_is_not_touched() -> None:
     assert cluster.run().evicted == set()
 
 
-def test_a_queue_that_uses_all_it_may_still_makes_room_inside_of_itself() -> None:
-    """What the victims give back is their own queue's, so a share that is used up does not stand in the way."""
+def test_a_queue_at_its_limit_still_makes_room_inside_itself() -> None:
+    """The victims give their room back to the same queue, so an exhausted share does not prevent preemption."""
     full = CONF.replace("  - name: predicates", "  - name: proportion\n  - name: predicates")
     low = job("low", pods=4, what=CARD, on=["a"] * 4, priority=1)
     high = gang("high", pods=2, what=CARD, priority=9, created_s=5)
@@ -93,7 +93,7 @@ def test_pods_that_are_not_preemptable_and_system_pods_stay() -> None:
         assert Cluster(nodes=[node("a", cards=1)], jobs=[low, high], conf=CONF).run().evicted == set()
 
 
-def test_preemption_policy_never_evicts_nobody() -> None:
+def test_preemption_policy_never_evicts_no_pod() -> None:
     low = job("low", pods=1, what=CARD, on=["a"], priority=1)
     high = job("high", pods=1, what=CARD, priority=5, pod_options={"can_preempt": False})
     assert Cluster(nodes=[node("a", cards=1)], jobs=[low, high], conf=CONF).run().evicted == set()
@@ -118,7 +118,7 @@ def test_a_vgpu_pod_preempts_a_vgpu_pod() -> None:
     ],
     ids=["model", "card", "capability", "memory", "number"],
 )
-def test_nobody_is_evicted_from_cards_that_would_not_do_when_empty(hopeless: PodSpec) -> None:
+def test_no_pod_is_evicted_from_cards_that_would_not_fit_when_empty(hopeless: PodSpec) -> None:
     low = job("low", pods=2, what=spec(ask=[vgpu(memory_mib=8000)]), on=["a", "a"], priority=1)
     high = job("high", pods=1, what=hopeless, priority=5)
     outcome = Cluster(nodes=[node("a", cards=1)], jobs=[low, high], conf=CONF).run()
@@ -135,7 +135,7 @@ def test_the_promised_place_is_taken_when_the_victim_is_gone() -> None:
     assert cluster.run(2.0).placed == {"high-0": "a"}
 
 
-def test_a_victim_whose_anti_affinity_is_in_the_way_is_evicted() -> None:
+def test_a_victim_whose_anti_affinity_blocks_the_pod_is_evicted() -> None:
     apart = AffinityTerm(selector=LabelSelector((("app", "high"),)), topology_key="kubernetes.io/hostname")
     low = job("low", pods=1, what=spec(anti_affinity=(apart,)), on=["a"], priority=1)
     high = job("high", pods=1, what=spec(), priority=5, labels={"app": "high"})
@@ -143,7 +143,7 @@ def test_a_victim_whose_anti_affinity_is_in_the_way_is_evicted() -> None:
     assert outcome.evicted == {"low-0"}
 
 
-def test_a_victim_that_holds_the_host_port_is_evicted_and_nobody_else() -> None:
+def test_only_the_victim_that_holds_the_host_port_is_evicted() -> None:
     serving = spec(host_ports=(("", "TCP", 80),))
     low = [job("low", what=serving, on=["a"], priority=2), job("other", on=["a"], priority=1)]
     high = job("high", what=serving, priority=9)
@@ -156,7 +156,7 @@ def test_a_victim_that_holds_the_host_port_is_evicted_and_nobody_else() -> None:
     assert cluster.run(3.0).placed == {"high-0": "a"}
 
 
-def test_a_more_important_task_of_the_same_job_takes_its_sibling_place() -> None:
+def test_a_more_important_task_of_the_same_job_takes_the_place_of_its_sibling() -> None:
     from tests.engine.clusters import JobLiteral, pod, running
 
     base = job("j", pods=0)
@@ -168,8 +168,8 @@ def test_a_more_important_task_of_the_same_job_takes_its_sibling_place() -> None
     assert outcome.evicted == {"j-0"}
 
 
-def test_a_task_takes_no_more_than_its_queue_may_have_whatever_its_siblings_do() -> None:
-    """A free node is no reason: the limit of the queue is what the task waits for, so a sibling has to go for it."""
+def test_a_task_stays_within_the_limit_of_its_queue_when_it_replaces_a_sibling() -> None:
+    """A free node does not help: the task waits for the limit of the queue, so a sibling must be evicted for it."""
     limited = CONF.replace("  - name: predicates", "  - name: capacity\n  - name: predicates")
     siblings = job("j", pods=2, on=["a"], pod_options={"priority": 1})
     important = msgspec.structs.replace(siblings.pods[1], priority=9)
@@ -201,8 +201,8 @@ def test_disruption_budgets_hold(allowed: int) -> None:
     assert len(outcome.evicted) == allowed
 
 
-def test_who_is_covered_by_several_budgets_is_not_evicted() -> None:
-    """The API server evicts no such pod, whatever the budgets allow; another one can make room."""
+def test_a_pod_covered_by_several_budgets_is_not_evicted() -> None:
+    """The API server never evicts such a pod, whatever the budgets allow; another pod can make room."""
     covered = job("covered", what=CARD, on=["a"], priority=1, labels={"app": "web"})
     bare = job("bare", what=CARD, on=["a"], priority=2)
     high = job("high", what=CARD, priority=9, created_s=5)
@@ -224,7 +224,7 @@ def test_a_gang_that_waits_for_a_victim_binds_none_of_its_members_yet() -> None:
 
 
 def test_a_gang_keeps_its_minimum_of_every_role() -> None:
-    """A launcher and three workers, of which two would do: only a worker is surplus, however young the launcher."""
+    """A launcher and three workers, of which two are enough: only a worker is surplus, however young the launcher."""
     workers = job(
         "gang",
         pods=3,
@@ -245,8 +245,8 @@ def test_a_gang_keeps_its_minimum_of_every_role() -> None:
     assert cluster.run().evicted == set()
 
 
-def test_a_whole_gang_fits_where_the_pods_that_it_keeps_away_from_have_to_go() -> None:
-    """The first member has everybody on a node evicted; the others find a place there, and not another node each."""
+def test_a_whole_gang_uses_the_node_that_its_anti_affinity_cleared() -> None:
+    """The first member evicts all pods of one node; the others find their places there and clear no further nodes."""
     low = job("low", pods=6, what=spec(cpu=1), on=["a"] * 3 + ["b"] * 3, priority=1, labels={"app": "web"})
     apart = AffinityTerm(selector=LabelSelector((("app", "web"),)), topology_key="kubernetes.io/hostname")
     high = gang("high", pods=3, what=spec(cpu=1, anti_affinity=(apart,)), priority=9)

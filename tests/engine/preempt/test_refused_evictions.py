@@ -1,4 +1,4 @@
-"""A victim that cannot be evicted: another one goes, and nobody keeps room for a place that he does not get."""
+"""If a victim cannot be evicted, another one is, and no room is kept for a job that does not get its place."""
 
 import pytest
 
@@ -22,14 +22,14 @@ def budget(allowed: int, name: str = "budget") -> Budget:
 
 
 def refused(cluster: Cluster, now_s: float, until_s: float) -> str:
-    """Evict whom the engine chooses, in vain."""
+    """Let the eviction that the engine chooses fail; returns the victim."""
     (victim,) = cluster.run(now_s).evicted
     cluster.apply(EvictFailed(PodKey(f"team/{victim}"), until_s))
     return victim
 
 
 @pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
-def test_another_one_goes_instead(action: str) -> None:
+def test_another_pod_is_evicted_instead(action: str) -> None:
     jobs = [job(f"low{at}", what=spec(cpu=4), on=["n"], created_s=float(at)) for at in range(2)]
     jobs.append(job("high", what=spec(cpu=4), priority=9))
     cluster = Cluster(nodes=[node("n", cpu=8)], jobs=jobs, conf=CONF.format(action=action))
@@ -42,7 +42,7 @@ def test_another_one_goes_instead(action: str) -> None:
     assert cluster.run(7.0).placed == {"high-0": "n"}
 
 
-def test_another_task_of_the_job_goes_instead() -> None:
+def test_another_task_of_the_job_is_evicted_instead() -> None:
     members = job("j", pods=3, what=spec(cpu=4), on=["n", "n"])
     cluster = Cluster(nodes=[node("n", cpu=8)], jobs=[members], conf=PREEMPT)
     important = job("j", pods=3, what=spec(cpu=4), priority=9).pods[2]
@@ -56,8 +56,8 @@ def test_another_task_of_the_job_goes_instead() -> None:
     [BudgetChanged(budget(1)), BudgetRemoved("team", "budget")],
     ids=["the budget allows one again", "the budget is gone"],
 )
-def test_what_a_budget_refuses_once_it_refuses_for_all(eased: Event) -> None:
-    """Nobody else of the budget is asked meanwhile, and what is free is not kept for the one who waits."""
+def test_a_refusal_of_a_budget_holds_for_all_its_pods(eased: Event) -> None:
+    """Meanwhile no other pod of the budget is evicted, and free room is not kept for the waiting job."""
     jobs = [job(f"low{at}", what=spec(cpu=3), on=["n"], labels=WEB) for at in range(2)]
     jobs.append(job("high", what=spec(cpu=4), priority=9))
     cluster = Cluster(nodes=[node("n", cpu=8)], jobs=jobs, budgets=[budget(0)], conf=PREEMPT)
@@ -72,7 +72,7 @@ def test_what_a_budget_refuses_once_it_refuses_for_all(eased: Event) -> None:
     assert cluster.run(4.0).evicted
 
 
-def test_a_pod_that_several_budgets_cover_speaks_for_itself_alone() -> None:
+def test_a_refusal_for_a_pod_with_several_budgets_holds_for_that_pod_only() -> None:
     jobs = [job(f"low{at}", what=spec(cpu=4), on=["n"], labels=WEB) for at in range(2)]
     cluster = Cluster(
         nodes=[node("n", cpu=8)],

@@ -1,4 +1,4 @@
-"""Preemption comes to an end: victims are made anew at once, and after a few cycles nobody is evicted any more."""
+"""Preemption settles: victims are recreated at once, and after a few cycles no more pods are evicted."""
 
 import random
 
@@ -18,7 +18,7 @@ TIERS = {
     "priority, then fair share": (f"{PRIORITY}, {PLAIN_GANG}, {CONFORMANCE}", DRF),
     "fair share, then priority": (DRF, f"{PRIORITY}, {PLAIN_GANG}"),
     "fair share alone": (DRF, PLAIN_GANG),
-    "nobody but kube-system is protected": (f"{PLAIN_GANG}, {CONFORMANCE}", DRF),
+    "only kube-system is protected": (f"{PLAIN_GANG}, {CONFORMANCE}", DRF),
     "what gangs can spare": (GANG, DRF),
 }
 
@@ -54,8 +54,8 @@ def test_no_jobs_keep_evicting_each_other(tiers: str, action: str) -> None:
         assert found[-6:] == [0] * 6, f"seed {seed}: {found}"
 
 
-def test_a_job_gives_nothing_to_a_less_important_one_however_rich_it_is() -> None:
-    """It would have its room back in the next cycle: it goes first."""
+def test_a_job_is_never_evicted_for_a_less_important_one_however_large_its_share() -> None:
+    """It goes first, so it would take its room back in the next cycle."""
     jobs = [
         job("rich", pods=6, min_member=2, on=["n"] * 6, priority=1),
         job("poor", what=spec(cpu=2)),
@@ -65,12 +65,12 @@ def test_a_job_gives_nothing_to_a_less_important_one_however_rich_it_is() -> Non
 
 
 @pytest.mark.parametrize(("pods", "least", "wanted", "gone"), [(4, 1, 3, 3), (4, 4, 2, 2), (4, 4, 3, 0), (1, 1, 1, 0)])
-def test_an_equal_job_gives_what_its_gang_can_spare_or_fairness_asks(
+def test_an_equal_job_gives_up_what_its_gang_can_spare_or_fairness_requires(
     pods: int, least: int, wanted: int, gone: int
 ) -> None:
     jobs = [
         job("theirs", pods=pods, min_member=least, on=["n"] * pods),
         job("mine", pods=wanted, min_member=wanted, created_s=1.0),
     ]
-    cluster = Cluster(nodes=[node("n", cpu=pods)], jobs=jobs, conf=conf("nobody but kube-system is protected"))
+    cluster = Cluster(nodes=[node("n", cpu=pods)], jobs=jobs, conf=conf("only kube-system is protected"))
     assert len(cluster.run().evicted) == gone

@@ -1,4 +1,4 @@
-"""What holds in every cluster: gangs are whole, victims are needed, and the order of events decides nothing."""
+"""Invariants of every cluster: gangs are whole, victims are needed, and the order of events does not matter."""
 
 import random
 from collections import Counter
@@ -59,7 +59,7 @@ def test_a_gang_is_never_partial(drawn: list[tuple[int, int, int, int]], cards: 
 
 @settings(max_examples=40, deadline=None)
 @given(drawn=jobs_strategy, seed=st.integers(0, 1000), preset=st.sampled_from(sorted(PRESETS)))
-def test_the_order_of_events_decides_nothing(drawn: list[tuple[int, int, int, int]], seed: int, preset: str) -> None:
+def test_the_order_of_events_does_not_matter(drawn: list[tuple[int, int, int, int]], seed: int, preset: str) -> None:
     cluster = Cluster(nodes=[node(f"n{at}", cpu=8, cards=at) for at in range(4)], jobs=literals(drawn), conf=preset)
     events: list[Event] = list(cluster.events)
     random.Random(seed).shuffle(events)
@@ -78,7 +78,7 @@ def test_the_order_of_events_decides_nothing(drawn: list[tuple[int, int, int, in
 @example(low=[1, 2, 3, 1, 4, 2, 3, 3], need=3, members=3)
 @example(low=[2, 2, 1, 3, 2, 4, 3], need=3, members=3)
 def test_every_victim_is_needed(low: list[int], need: int, members: int) -> None:
-    """Give any one victim its room back, and the preemptor no longer fits."""
+    """If any one victim keeps its room, the preemptor does not fit."""
     nodes = [node(f"n{at}", cpu=8) for at in range(3)]
     free = {str(item.name): 8 for item in nodes}
     running: list[JobLiteral] = []

@@ -1,4 +1,4 @@
-"""Shortcuts for long backlogs decide nothing: without them the plan is the same."""
+"""Shortcuts for long backlogs do not change decisions: without them the plan is the same."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -28,7 +28,7 @@ Running = list[tuple[int, int, int, str]]
 
 
 def plans(drawn: Waiting, held: Running, preset: str, strategy: str) -> list[Plan]:
-    """Two cycles: the second one finds what the first remembers."""
+    """Two cycles: the second one uses the results that the first one cached."""
     jobs = [
         job(
             f"w{at}",

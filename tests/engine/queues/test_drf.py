@@ -1,4 +1,4 @@
-"""Dominant resource fairness: its textbook case, its properties on random small cases, and its hierarchical traps."""
+"""Dominant resource fairness: the textbook case, properties on random small cases, and pitfalls of hierarchies."""
 
 import random
 
@@ -52,7 +52,7 @@ def test_properties_on_random_cases(seed: int) -> None:
     got = shares(cpu, memory, wants, pods=80)
     for name, want in wants.items():
         alone = min(cpu // len(wants) // want[0], memory // len(wants) // want[1])
-        assert got[name] >= alone - 1, "sharing is no worse than a partition"
+        assert got[name] >= alone - 1, "sharing is not worse than a fixed partition"
         one = dominant(1, want, cpu, memory)
         for other, theirs in wants.items():
             bundle = min(got[other] * theirs[0] // want[0], got[other] * theirs[1] // want[1])
@@ -65,7 +65,7 @@ def test_properties_on_random_cases(seed: int) -> None:
     factor = 2
     inflated = {**wants, liar: (wants[liar][0] * factor, wants[liar][1])}
     lied = shares(cpu, memory, inflated, pods=80)
-    assert lied[liar] <= got[liar] + 1, "asking for more than needed does not help"
+    assert lied[liar] <= got[liar] + 1, "requesting more than needed does not help"
 
 
 def test_a_child_that_fills_an_uncontended_resource_does_not_starve_its_sibling() -> None:
@@ -97,8 +97,8 @@ def test_weights_of_branches_count() -> None:
 
 
 @pytest.mark.parametrize("weights", ["1/x", "1/nan", "1/inf", "1/-3", "1/0", "//"])
-def test_weights_that_are_none_stop_nobody(weights: str) -> None:
-    """The queue's own weight counts instead."""
+def test_invalid_weights_stop_no_job(weights: str) -> None:
+    """The weight in the queue's spec counts instead."""
     queues = [
         queue("x", hierarchy="root/one", hierarchy_weights=weights, weight=3),
         queue("y", hierarchy="root/two", hierarchy_weights="1/1"),

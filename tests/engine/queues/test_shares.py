@@ -1,4 +1,4 @@
-"""What queues get of a contended cluster."""
+"""The shares that queues get of a contended cluster."""
 
 import pytest
 
@@ -28,8 +28,8 @@ def by_queue(outcome: Outcome, *names: str) -> list[int]:
 
 
 @pytest.mark.parametrize("plugin", ["proportion", "capacity", "overcommit"])
-def test_resources_that_only_a_limit_or_a_gang_names_stop_nobody(plugin: str) -> None:
-    """There is room for eight names before vectors get wider, and no node has these."""
+def test_resources_named_only_by_a_limit_or_a_gang_stop_no_job(plugin: str) -> None:
+    """Vectors have room for eight names before they are widened, and no node has these resources."""
     odd = tuple((f"example.com/{number}", 1) for number in range(40))
     outcome = Cluster(
         nodes=[node("n", cpu=8)],
@@ -54,7 +54,7 @@ def test_proportion_divides_by_weight() -> None:
     assert by_queue(outcome, "a", "b") == [6, 2]
 
 
-def test_proportion_gives_what_one_queue_does_not_want_to_the_other() -> None:
+def test_proportion_gives_what_one_queue_does_not_request_to_the_other() -> None:
     jobs = [job("a", pods=1, what=CARD, queue="a"), job("b", pods=12, what=CARD, queue="b")]
     outcome = Cluster(
         nodes=[node("n", cards=8)],
@@ -94,7 +94,7 @@ def test_capacity_lets_a_queue_borrow_up_to_its_capability() -> None:
     ) == [6]
 
 
-def test_capacity_serves_the_queue_furthest_below_what_it_deserves_first() -> None:
+def test_capacity_serves_the_queue_furthest_below_its_deserved_share_first() -> None:
     jobs = [job(name, pods=8, what=CARD, queue=name) for name in ("a", "b")]
     queues = [queue("a", deserved={CARDS: 2}), queue("b", deserved={CARDS: 6})]
     assert by_queue(
@@ -125,7 +125,7 @@ def test_a_queue_with_sub_queues_takes_no_jobs() -> None:
     assert "sub-queues" in outcome.verdicts["j"].detail
 
 
-def test_strict_fifo_holds_back_what_is_behind_a_gang_that_does_not_fit() -> None:
+def test_strict_fifo_holds_back_jobs_behind_a_gang_that_does_not_fit() -> None:
     big = gang("big", pods=3, what=CARD, created_s=1, queue="q")
     small = job("small", what=CARD, created_s=2, queue="q")
     strict = Cluster(nodes=[node("n", cards=2)], jobs=[big, small], queues=[queue("q", dequeue_strategy="fifo")]).run()
@@ -144,7 +144,7 @@ def test_a_closed_queue_admits_nothing_new() -> None:
     assert outcome.verdicts["new"].cause == "queue-closed"
 
 
-def test_an_exhausted_resource_does_not_block_jobs_that_do_not_want_it() -> None:
+def test_an_exhausted_resource_does_not_block_jobs_that_do_not_request_it() -> None:
     jobs = [
         job("gpu", pods=4, what=CARD, on=["n", "n"], queue="a"),
         job("cpu", pods=2, what=spec(cpu=1), queue="a", created_s=9),

@@ -1,4 +1,4 @@
-"""Between queues: what a queue deserves comes back to it, from queues that may give and no further than they must."""
+"""Between queues: a queue gets its deserved share back from reclaimable queues, which lose no more than necessary."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def queues(conf: str, **theirs: Any) -> list[Queue]:
 
 
 @pytest.mark.parametrize("conf", [PROPORTION, CAPACITY])
-def test_a_queue_takes_back_what_it_deserves_and_no_more(conf: str) -> None:
+def test_a_queue_takes_back_its_deserved_share_and_no_more(conf: str) -> None:
     theirs = job("theirs", pods=4, what=CARD, on=["a"] * 4, queue="theirs")
     mine = job("mine", pods=4, what=CARD, queue="mine", min_member=2)
     outcome = Cluster(nodes=[node("a", cards=4)], jobs=[theirs, mine], queues=queues(conf), conf=conf).run()
@@ -64,7 +64,7 @@ def test_nothing_is_reclaimed_for_a_gang_that_would_not_fit(conf: str) -> None:
     assert outcome.evicted == set()
 
 
-def test_a_missing_queue_reclaims_nothing_and_says_so() -> None:
+def test_a_job_of_a_missing_queue_reclaims_nothing_with_a_reason() -> None:
     theirs = job("theirs", pods=1, what=CARD, on=["a"], queue="theirs")
     mine = job("mine", pods=1, what=CARD, queue="nowhere")
     outcome = Cluster(nodes=[node("a", cards=1)], jobs=[theirs, mine], queues=[queue("theirs")], conf=PROPORTION).run()
@@ -76,8 +76,8 @@ ONE_TIER = CAPACITY.replace("- plugins:\n  - name: capacity", "  - name: capacit
 
 
 @pytest.mark.parametrize("conf", [ONE_TIER, ONE_TIER.replace("capacity", "proportion")], ids=["capacity", "proportion"])
-def test_a_queue_within_what_it_deserves_gives_nothing(conf: str) -> None:
-    """Three queues of four cards: `full` has its two, `greedy` has the other two, `mine` comes and deserves one."""
+def test_a_queue_within_its_deserved_share_gives_up_nothing(conf: str) -> None:
+    """Three queues and four cards: `full` has its two, `greedy` has the other two, and `mine` deserves one."""
     deserved = {"full": 2, "greedy": 1, "mine": 1}
     queues = [queue(name, deserved={CARDS: number}, weight=number) for name, number in deserved.items()]
     jobs = [
@@ -90,7 +90,7 @@ def test_a_queue_within_what_it_deserves_gives_nothing(conf: str) -> None:
     assert next(iter(outcome.evicted)).startswith("greedy")
 
 
-def test_a_guarantee_is_kept_even_above_what_is_deserved() -> None:
+def test_a_guarantee_is_kept_even_above_the_deserved_share() -> None:
     both = [queue("mine", deserved={CARDS: 4}), queue("theirs", guarantee={CARDS: 3})]
     theirs = job("theirs", pods=4, what=CARD, on=["a"] * 4, queue="theirs")
     mine = gang("mine", pods=2, what=CARD, queue="mine")
@@ -98,7 +98,7 @@ def test_a_guarantee_is_kept_even_above_what_is_deserved() -> None:
 
 
 @pytest.mark.parametrize("preset", ["multi-tenant", "high-performance"])
-def test_presets_ask_the_queues_about_their_victims(preset: str) -> None:
+def test_presets_let_queue_plugins_vote_on_victims(preset: str) -> None:
     from baton.engine.presets import configured
 
     tiers = [{option.name for option in tier} for tier in configured(preset).tiers]
@@ -108,8 +108,8 @@ def test_presets_ask_the_queues_about_their_victims(preset: str) -> None:
 ONE_TIER = CAPACITY.replace("- plugins:\n  - name: capacity", "  - name: capacity")
 
 
-def test_a_gang_and_its_queue_spare_the_same_pod() -> None:
-    """The queue is one card over, the gang can spare a worker: not the launcher, which comes first."""
+def test_a_gang_and_its_queue_name_the_same_victim() -> None:
+    """The queue is one card over its share, and the gang can spare a worker, but not the launcher, which is first."""
     roles = (("launcher", 1), ("worker", 2))
     workers = job(
         "theirs",
@@ -129,8 +129,8 @@ def test_a_gang_and_its_queue_spare_the_same_pod() -> None:
     assert victim != "launcher"
 
 
-def test_where_the_first_pod_that_may_go_does_not_help_another_goes() -> None:
-    """Two cards of one node are wanted; beside the first of their pods is one that nobody may evict."""
+def test_another_pod_is_evicted_if_the_first_allowed_one_does_not_help() -> None:
+    """The job needs two cards of one node; next to the first candidate runs a pod that must not be evicted."""
     theirs = job("theirs", pods=2, what=CARD, on=["a", "b"], queue="theirs")
     firm = running("firm", "a", CARD, preemptable=False)
     mine = job("mine", what=spec(ask=[whole(2)]), queue="mine")
@@ -140,8 +140,8 @@ def test_where_the_first_pod_that_may_go_does_not_help_another_goes() -> None:
     assert outcome.evicted == {"theirs-1"}
 
 
-def test_a_queue_that_may_have_no_more_of_something_reclaims_nothing_and_takes_nothing() -> None:
-    """It is below what it deserves of one resource, and at its limit of another that the pod asks for, too."""
+def test_a_queue_at_a_limit_reclaims_nothing_and_takes_nothing() -> None:
+    """It is below its deserved share of one resource, but at its limit of another one that the pod also requests."""
     licensed = spec(cpu=1, also=[("example.com/licence", 1)])
     both = [queue("mine", deserved={"cpu": 8000}, capability={"example.com/licence": 1}), queue("theirs")]
     held = [job("old", what=licensed, on=["a"], queue="mine"), job("theirs", pods=4, on=["a"] * 4, queue="theirs")]
@@ -152,8 +152,8 @@ def test_a_queue_that_may_have_no_more_of_something_reclaims_nothing_and_takes_n
 
 
 @pytest.mark.parametrize("ready", [True, False])
-def test_a_node_that_is_not_ready_is_nothing_to_share(ready: bool) -> None:
-    """Else one queue, with all that is left of the cluster, would seem to have no more than its half."""
+def test_a_node_that_is_not_ready_is_not_shared(ready: bool) -> None:
+    """Otherwise a queue that holds the whole remaining cluster would seem to hold only its half."""
     theirs = job("theirs", pods=4, what=CARD, on=["a"] * 4, queue="theirs")
     mine = job("mine", pods=4, what=spec(ask=[whole()], node_selector=((HOST, "a"),)), queue="mine", min_member=2)
     nodes = [node("a", cards=4), node("b", cards=4, ready=ready)]

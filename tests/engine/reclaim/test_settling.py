@@ -1,4 +1,4 @@
-"""Reclaim comes to an end: victims are made anew at once, and after a few cycles nobody is evicted any more."""
+"""Reclaim settles: victims are recreated at once, and after a few cycles no more pods are evicted."""
 
 import pytest
 
@@ -32,8 +32,8 @@ def test_after_one_exchange_each_queue_has_its_half() -> None:
 
 
 @pytest.mark.parametrize("conf", [RECLAIM, GANGRECLAIM], ids=["reclaim", "gangreclaim"])
-def test_queues_that_are_rich_in_different_things_do_not_take_turns(conf: str) -> None:
-    """One has more cpu than it deserves, the other more memory, and each is below in what the other has."""
+def test_queues_with_excess_of_different_resources_do_not_alternate(conf: str) -> None:
+    """One has more cpu than it deserves, the other more memory, and each is below its share of the other resource."""
     jobs = [
         job(f"{name}{at}", what=spec(cpu=cpu, memory_gib=memory), on=["a"], queue=name, created_s=float(at))
         for name, cpu, memory in (("memory", 1, 3), ("cpu", 3, 1))
@@ -45,7 +45,7 @@ def test_queues_that_are_rich_in_different_things_do_not_take_turns(conf: str) -
     assert evictions(cluster, jobs)[-6:] == [0] * 6
 
 
-def test_no_gang_gives_way_to_one_that_goes_beyond_what_its_queue_deserves() -> None:
+def test_no_gang_is_evicted_for_one_beyond_the_deserved_share_of_its_queue() -> None:
     jobs = [
         gang("theirs", pods=2, what=CARD, on=["a", "a"], queue="theirs"),
         gang("mine", pods=2, what=CARD, queue="mine"),
@@ -56,7 +56,7 @@ def test_no_gang_gives_way_to_one_that_goes_beyond_what_its_queue_deserves() -> 
         assert len(cluster.run().evicted) == expected
 
 
-def test_victims_do_not_take_back_what_they_left_however_important_they_are_in_their_queue() -> None:
+def test_victims_do_not_take_their_room_back_whatever_their_priority_in_their_queue() -> None:
     jobs = [
         job("theirs", pods=4, what=CARD, on=["a"] * 4, queue="theirs", priority=9),
         gang("mine", pods=2, what=CARD, queue="mine", created_s=5.0),
@@ -77,9 +77,9 @@ tiers:
 PLAIN_GANG = "{name: gang, enableReclaimable: false}"
 
 
-@pytest.mark.parametrize("first", ["{name: gang}", PLAIN_GANG], ids=["gang", "nobody but kube-system is protected"])
-def test_a_queue_within_what_it_deserves_keeps_it_although_the_first_tier_knows_no_queues(first: str) -> None:
-    """Each deserves the cpu that its pod wants, and there is memory for one of them."""
+@pytest.mark.parametrize("first", ["{name: gang}", PLAIN_GANG], ids=["gang", "only kube-system is protected"])
+def test_a_queue_within_its_deserved_share_keeps_it_even_if_the_first_tier_ignores_queues(first: str) -> None:
+    """Each queue deserves the cpu that its pod requests, but there is memory for only one of the pods."""
     jobs = [job(f"of-{name}", what=spec(cpu=1, memory_gib=4), queue=name) for name in ("one", "other")]
     queues = [queue(name, deserved={"cpu": 1000, "memory": GIB}) for name in ("one", "other")]
     conf = TIERS.format(first=first, second="capacity")
@@ -87,8 +87,8 @@ def test_a_queue_within_what_it_deserves_keeps_it_although_the_first_tier_knows_
     assert evictions(cluster, jobs)[-6:] == [0] * 6
 
 
-def test_queues_whose_pods_do_not_fit_together_do_not_take_turns() -> None:
-    """Each deserves all that it wants, but the pods do not go into the nodes."""
+def test_queues_whose_pods_do_not_fit_together_do_not_alternate() -> None:
+    """Each queue deserves its whole request, but the pods do not fit onto the nodes together."""
     jobs = [
         gang("one", pods=2, what=spec(cpu=3), queue="one", on=["a", "b"]),
         gang("other", pods=2, what=spec(cpu=2), queue="other", created_s=1.0),
@@ -100,7 +100,7 @@ def test_queues_whose_pods_do_not_fit_together_do_not_take_turns() -> None:
     assert runs(cluster, "one-0")
 
 
-def test_what_is_above_what_a_queue_deserves_still_goes() -> None:
+def test_usage_above_the_deserved_share_is_still_reclaimed() -> None:
     jobs = [
         *(job(f"theirs{number}", what=CARD, on=["a"], queue="theirs") for number in range(4)),
         *(job(f"mine{number}", what=CARD, queue="mine") for number in range(4)),
@@ -112,8 +112,8 @@ def test_what_is_above_what_a_queue_deserves_still_goes() -> None:
 
 
 @pytest.mark.parametrize("second", ["capacity", "proportion"])
-def test_where_no_share_decides_the_more_important_get_the_room_and_keep_it(second: str) -> None:
-    """All queues are far below what they deserve, but only two cards are in nodes that are of use."""
+def test_priority_decides_if_no_share_does_and_the_room_is_kept(second: str) -> None:
+    """All queues are far below their deserved shares, but only two cards are on usable nodes."""
     jobs = [
         *(job(f"low{number}", what=CARD, on=["a"], queue=f"low{number}", priority=1) for number in range(2)),
         *(job(f"high{number}", what=CARD, queue=f"high{number}", priority=9) for number in range(2)),

@@ -1,4 +1,4 @@
-"""A record of a cluster is enough to come to the same decisions elsewhere."""
+"""A record of a cluster is enough to reproduce the same decisions elsewhere."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.engine.clusters import Cluster, job, node, pod, running, spec, vgpu
 
 
 def busy() -> Engine:
-    """A gang that runs by an assumed plan, a pod of its own, and a gang that waits for cards."""
+    """A gang that runs by an assumed plan, a single pod, and a gang that waits for cards."""
     cluster = Cluster(
         nodes=[node("a", cards=2, slots=2), node("b", cards=1, slots=2)],
         jobs=[job("runs", pods=2, min_member=2, what=spec(ask=[vgpu(memory_mib=9_000)]))],
@@ -47,7 +47,7 @@ def test_attached_volumes_and_claims_for_one_pod_are_recorded() -> None:
     assert len(plan.verdicts) == 2
 
 
-def test_what_was_planned_counts_as_done() -> None:
+def test_planned_changes_count_as_done() -> None:
     again = rebuilt(busy())
     bound = {str(pod.key): (pod.node, bool(pod.cards)) for pod in (task.pod for task in again.state.tasks.values())}
     assert bound["team/runs-0"][0] is not None
@@ -56,7 +56,7 @@ def test_what_was_planned_counts_as_done() -> None:
     assert bound["team/waits-0"] == (None, False)
 
 
-def test_the_configuration_travels_and_can_be_replaced() -> None:
+def test_the_configuration_is_recorded_and_can_be_replaced() -> None:
     about = records.Recorded(configuration=configured_text("allocate"), memory_overcommit=2.0)
     record = records.read(b"".join(records.lines(about, ())), "a record")
     assert record.engine().tiers.configuration.actions == ("allocate",)
@@ -72,7 +72,7 @@ def configured_text(actions: str) -> str:
     return text
 
 
-def test_a_bad_line_is_named() -> None:
+def test_an_invalid_line_is_named() -> None:
     with pytest.raises(BatonError, match=r"x\.jsonl, line 2: not an event of the engine"):
         records.read(b'{"type":"Recorded"}\n{"type":"Frob"}\n', "x.jsonl")
     with pytest.raises(BatonError, match=r"x\.jsonl, line 1: version is 9, expected 1 or older"):

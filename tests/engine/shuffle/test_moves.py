@@ -1,4 +1,4 @@
-"""Running pods are moved only to a better place, a few at a time, and within budgets."""
+"""Running pods are moved only to better places, a few at a time, and within budgets."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def scattered(**options: Any) -> list[Pod]:
     return [running(name, on, CARD, **options) for name, on in (("r", "a"), ("s", "b"))]
 
 
-def test_one_pod_is_moved_to_make_a_whole_node_free() -> None:
+def test_one_pod_is_moved_to_free_a_whole_node() -> None:
     big = job("big", what=spec(ask=[whole(2)]))
     outcome = Cluster(nodes=NODES, jobs=[big], pods=scattered(), conf=CONF).run()
     assert outcome.evicted == {"r"}
@@ -35,13 +35,13 @@ def test_one_pod_is_moved_to_make_a_whole_node_free() -> None:
     assert "moved to b" in outcome.plan.evictions[0].reason
 
 
-def test_nobody_is_moved_without_another_place() -> None:
+def test_no_pod_is_moved_without_another_place() -> None:
     big = job("big", what=spec(ask=[whole(2)]))
     full = [*scattered(), running("t", "b", CARD)]
     assert Cluster(nodes=NODES, jobs=[big], pods=full, conf=CONF).run().evicted == set()
 
 
-def test_nobody_is_moved_for_a_job_that_fits() -> None:
+def test_no_pod_is_moved_for_a_job_that_fits() -> None:
     assert Cluster(nodes=NODES, jobs=[job("small", what=CARD)], pods=scattered(), conf=CONF).run().evicted == set()
 
 
@@ -53,8 +53,8 @@ def test_budgets_and_protected_pods_are_respected() -> None:
     assert Cluster(nodes=NODES, jobs=[big], pods=fixed, conf=CONF).run().evicted == set()
 
 
-def test_nobody_is_moved_who_has_just_been_placed() -> None:
-    """A plan does not start a pod and stop it."""
+def test_a_pod_that_was_just_placed_is_not_moved() -> None:
+    """A plan never both starts and stops a pod."""
     jobs = [job("first", what=CARD, created_s=-1.0), job("big", what=spec(ask=[whole(2)]))]
     fixed = [running("s", "b", CARD, preemptable=False)]
     outcome = Cluster(nodes=NODES, jobs=jobs, pods=fixed, conf=CONF).run()
@@ -62,7 +62,7 @@ def test_nobody_is_moved_who_has_just_been_placed() -> None:
     assert outcome.evicted == set()
 
 
-def test_whose_eviction_was_refused_is_not_moved() -> None:
+def test_a_pod_whose_eviction_was_refused_is_not_moved() -> None:
     big = job("big", what=spec(ask=[whole(2)]))
     cluster = Cluster(nodes=NODES, jobs=[big], pods=scattered(), conf=CONF)
     assert cluster.run().evicted == {"r"}
@@ -105,9 +105,7 @@ def test_revocable_nodes_serve_in_their_hours_and_are_emptied_afterwards() -> No
         ({"budget_max_unavailable": "٣"}, 0),
     ],
 )
-def test_a_job_gives_no_more_than_its_budget_and_nothing_with_one_that_nobody_understands(
-    budget: dict[str, Any], gone: int
-) -> None:
+def test_a_job_loses_no_more_than_its_budget_and_nothing_with_an_invalid_one(budget: dict[str, Any], gone: int) -> None:
     nodes = [node("lent", labels={"volcano.sh/revocable-zone": "night"})]
     there = job("j", pods=4, what=spec(revocable_zone="*"), on=["lent"] * 4, **budget)
     assert len(Cluster(nodes=nodes, jobs=[there], conf=TDM).run(NOON_S).evicted) == gone

@@ -1,4 +1,4 @@
-"""Kept and foreseen scores decide exactly as scores worked out anew for every pod."""
+"""Cached and foreseen scores lead to exactly the same decisions as scores computed for every pod."""
 
 import random
 
@@ -44,14 +44,14 @@ def cluster(conf: str) -> Engine:
 
 
 def pin(engine: Engine) -> None:
-    """The fragmentation plugin would learn from different numbers of pods."""
+    """Fix the workload of the fragmentation plugin, which would otherwise learn from different numbers of pods."""
     for plugin in engine.tiers.plugins:
         if isinstance(plugin, FragmentationPlugin):
             plugin.pin(Workload([(Shape(1000, 1000, 1), 3), (Shape(1000, 300, 1), 2), (Shape(2000, 0, 0), 1)]))
 
 
 def workload(seed: int, number: int = 60) -> list[Pod]:
-    """Runs of equal pods mixed with single ones, as jobs bring them."""
+    """Runs of equal pods mixed with single ones, as jobs create them."""
     chance = random.Random(seed)
     pods: list[Pod] = []
     while len(pods) < number:
@@ -64,7 +64,7 @@ def workload(seed: int, number: int = 60) -> list[Pod]:
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("conf", ["simple", SPREAD, FRAGMENTATION], ids=["binpack", "spread", "fragmentation"])
-def test_one_cycle_equals_one_cycle_per_pod_from_nothing(conf: str, seed: int) -> None:
+def test_one_cycle_equals_one_fresh_cycle_per_pod(conf: str, seed: int) -> None:
     pods = workload(seed)
     kept, anew = cluster(conf), cluster(conf)
     pin(kept)
@@ -82,7 +82,7 @@ def test_one_cycle_equals_one_cycle_per_pod_from_nothing(conf: str, seed: int) -
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
-def test_many_cycles_with_kept_scores_equal_many_with_fresh_ones(preset: str) -> None:
+def test_cycles_with_cached_scores_equal_cycles_with_fresh_ones(preset: str) -> None:
     kept, fresh = cluster(preset), cluster(preset)
     pods = workload(99, 80)
     for start in range(0, len(pods), 10):

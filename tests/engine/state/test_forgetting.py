@@ -24,7 +24,7 @@ def test_specs_and_affinity_terms_of_removed_pods_are_forgotten(monkeypatch: pyt
     assert len(state._needs) + len(state.placed) < 200
 
 
-def test_terms_that_are_still_needed_survive() -> None:
+def test_terms_that_are_still_needed_are_kept() -> None:
     apart = spec(anti_affinity=(AffinityTerm(selector=LabelSelector((("app", "x"),)), topology_key=HOST),))
     cluster = Cluster(nodes=[node("a"), node("b")], pods=[pod("p0", apart, labels={"app": "x"})])
     cluster.run()

@@ -1,4 +1,4 @@
-"""What is heard of a pod after it was placed, while it is being bound, or while its node is unknown."""
+"""Events of a pod after it was placed, while it is being bound, or while its node is unknown."""
 
 from msgspec.structs import replace
 
@@ -11,7 +11,7 @@ HOST = "kubernetes.io/hostname"
 APART = spec(anti_affinity=(AffinityTerm(selector=LabelSelector((("app", "x"),)), topology_key=HOST),))
 
 
-def test_a_running_pod_is_counted_by_the_labels_it_has_now() -> None:
+def test_a_running_pod_is_counted_by_its_current_labels() -> None:
     other = running("other", "a", labels={"app": "x"})
     cluster = Cluster(nodes=[node("a")], pods=[other, pod("p", APART)])
     assert cluster.run().placed == {}
@@ -21,7 +21,7 @@ def test_a_running_pod_is_counted_by_the_labels_it_has_now() -> None:
     assert cluster.run(2.0).placed == {}
 
 
-def test_a_pod_that_ended_while_its_node_was_unknown_takes_no_room_there() -> None:
+def test_a_pod_that_ended_while_its_node_was_unknown_takes_no_room() -> None:
     other = running("other", "a", spec(cpu=64))
     cluster = Cluster(pods=[other])
     cluster.apply(PodChanged(replace(other, phase=PodPhase.SUCCEEDED)))
@@ -29,14 +29,14 @@ def test_a_pod_that_ended_while_its_node_was_unknown_takes_no_room_there() -> No
     assert cluster.run().placed == {"p": "a"}
 
 
-def test_a_pod_that_was_removed_with_the_node_it_was_being_bound_to_stays_removed() -> None:
+def test_a_pod_removed_with_the_node_of_its_binding_stays_removed() -> None:
     cluster = Cluster(nodes=[node("a")], pods=[pod("p")])
     assert cluster.run().placed == {"p": "a"}
     cluster.apply(NodeRemoved(NodeName("a")), PodRemoved(pod("p").key), NodeChanged(node("a")))
     assert cluster.run(1.0).placed == {}
 
 
-def test_a_pod_whose_bind_failed_because_the_node_went_away_goes_elsewhere() -> None:
+def test_a_pod_whose_binding_failed_because_the_node_is_gone_goes_elsewhere() -> None:
     cluster = Cluster(nodes=[node("a")], pods=[pod("p")])
     assert cluster.run().placed == {"p": "a"}
     cluster.apply(NodeRemoved(NodeName("a")), NodeChanged(node("b")))
@@ -45,7 +45,7 @@ def test_a_pod_whose_bind_failed_because_the_node_went_away_goes_elsewhere() -> 
     assert cluster.run(2.0).placed == {"p": "b"}
 
 
-def test_a_pod_whose_bind_failed_because_it_is_being_deleted_is_left_alone() -> None:
+def test_a_deleted_pod_whose_binding_failed_is_not_placed_again() -> None:
     cluster = Cluster(nodes=[node("a")], pods=[pod("p")])
     cluster.run()
     cluster.apply(PodChanged(pod("p", deleting=True)), BindFailed(pod("p").key))
@@ -63,7 +63,7 @@ def test_a_pod_that_gets_its_group_while_it_is_being_bound_keeps_its_card() -> N
     assert len(cluster.run(2.0).placed) == 1
 
 
-def test_cards_that_a_running_pod_names_later_are_the_ones_it_holds() -> None:
+def test_cards_that_a_running_pod_reports_later_replace_the_assumed_ones() -> None:
     other = running("other", "a", spec(ask=[whole()]))
     cluster = Cluster(nodes=[node("a", cards=2)], pods=[other])
     for card, left in (("a/1", "a/0"), ("a/0", "a/1")):

@@ -1,4 +1,4 @@
-"""An engine that lived through events equals one that is told the final state, and decides the same."""
+"""An engine that applied all events equals one that got only the final state, and makes the same decisions."""
 
 import random
 from typing import Any
@@ -65,7 +65,7 @@ def _specs() -> list[PodSpec]:
 
 
 class World:
-    """The truth that the engine is told about, kept as plain values."""
+    """The real cluster that the engine's events describe, kept as plain values."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -107,7 +107,7 @@ class World:
         return self._odd_event()
 
     def _odd_event(self) -> list[Event]:
-        """What is rarer: a node that flaps or says something else; a pod that ends, leaves or is relabelled."""
+        """Rarer events: a node that flaps or changes; a pod that ends, leaves or is relabelled."""
         draw = self.chance.random()
         placed = [key for key, item in self.pods.items() if item.node is not None]
         if draw < 0.4 and self.nodes:
@@ -216,7 +216,7 @@ def _by_place(state: ClusterState, key: TermKey, counts: TermCounts) -> dict[str
 
 
 def _picture(engine: Engine) -> dict[str, Any]:
-    """All that decisions depend on, by names instead of positions."""
+    """All state that decisions depend on, by names instead of positions."""
     state = engine.state
     state.settle()
     table, names = state.table, state.resources.names
@@ -265,7 +265,7 @@ def test_rebuilt_equals_incrementally_updated(seed: int, preset: str) -> None:
     fresh = Engine(configured(preset))
     fresh.apply(world.everything())
     mine, told = _picture(engine), _picture(fresh)
-    # Terms that no pod has any more are only known to one of them.
+    # Only one of the engines knows terms that no pod has any more.
     mine["near"] = {key: counts for key, counts in mine["near"].items() if key in told["near"]}
     for part in mine:
         assert mine[part] == told[part], part
@@ -285,7 +285,7 @@ def test_events_twice_change_nothing() -> None:
     assert _picture(engine) == before
 
 
-def test_a_pod_of_an_unknown_queue_waits_for_the_queue() -> None:
+def test_a_pod_in_an_unknown_queue_waits_for_the_queue() -> None:
     engine = Engine(configured("simple"))
     engine.apply([NodeChanged(node("a")), PodChanged(pod("p", spec(), queue=QueueName("late")))])
     assert engine.schedule(0.0).bindings == ()

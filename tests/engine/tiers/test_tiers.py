@@ -1,4 +1,4 @@
-"""How the plugins of the tiers are heard: Volcano's rule for every kind of question, one by one."""
+"""How the votes of plugins in tiers are combined: Volcano's rule for each kind of hook."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ PERMIT, ABSTAIN, REJECT = Vote.PERMIT, Vote.ABSTAIN, Vote.REJECT
 
 
 class Panel:
-    """Plugins that answer one question each time in the same way, and who of them was asked."""
+    """Plugins that return fixed values for one hook, and a list of those that were called."""
 
     def __init__(self, hook: str, tiers: Sequence[Sequence[object]], *jobs: JobLiteral) -> None:
         self.asked: list[str] = []
@@ -69,7 +69,7 @@ def test_votes_end_with_the_first_rejection_or_the_first_tier_that_permits(
         ([[False], [True]], False),
     ],
 )
-def test_the_first_tier_with_an_opinion_says_who_starves(tiers: list[list[bool]], starving: bool) -> None:
+def test_the_first_tier_that_votes_decides_who_starves(tiers: list[list[bool]], starving: bool) -> None:
     panel = Panel("job_starving", tiers)
     assert panel.session.votes.job_starving(panel.job) is starving
 
@@ -78,7 +78,7 @@ def test_the_first_tier_with_an_opinion_says_who_starves(tiers: list[list[bool]]
     ("tiers", "all_agree", "one_is_enough"),
     [([[True], [True]], True, True), ([[True], [False]], False, True), ([[False], [False]], False, False)],
 )
-def test_all_tiers_must_agree_but_one_finds_a_queue_overused(
+def test_every_tier_must_agree_but_one_is_enough_to_find_a_queue_overused(
     tiers: list[list[bool]], all_agree: bool, one_is_enough: bool
 ) -> None:
     assert (ready := Panel("job_ready", tiers)).session.votes.job_ready(ready.job) is all_agree
@@ -92,7 +92,7 @@ def test_all_tiers_must_agree_but_one_finds_a_queue_overused(
 
 
 def only(*numbers: int) -> Callable[[Task, Sequence[Task]], list[Task]]:
-    """Lets these go."""
+    """A vote that allows only these victims."""
     return lambda _, victims: [task for task in victims if int(task.key[-1]) in numbers]
 
 
@@ -108,7 +108,7 @@ def only(*numbers: int) -> Callable[[Task, Sequence[Task]], list[Task]]:
         ([[lambda *_: None]], []),
     ],
 )
-def test_victims_are_those_that_a_whole_tier_lets_go_and_the_next_tier_is_asked_when_there_are_none(
+def test_victims_need_a_whole_tier_and_the_next_tier_votes_if_there_are_none(
     hook: str, tiers: list[list[Any]], gone: list[int]
 ) -> None:
     panel = Panel(hook, tiers)
@@ -130,7 +130,7 @@ def ranked(**ranks: int) -> Callable[[Job], tuple[int]]:
         ([[ranked(a=0, b=0, c=0)]], ["b", "c", "a"]),
     ],
 )
-def test_jobs_come_by_the_first_difference_then_by_age_then_by_name(
+def test_jobs_are_ordered_by_the_first_difference_then_by_age_then_by_name(
     tiers: list[list[object]], order: list[str]
 ) -> None:
     literals = (job("a", created_s=2.0), job("b", created_s=1.0), job("c", created_s=1.0))

@@ -1,4 +1,4 @@
-"""Jobs in the network: a hard gang in one hyper node of an allowed tier, a soft one as close as there is room."""
+"""Jobs in the network: a hard gang is placed in one hyper node of an allowed tier, a soft one as close as possible."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.engine.clusters import Cluster, JobLiteral, gang, job, node, pod, run
 
 
 def hyper(name: str, tier: int, *members: str, **more: Any) -> HyperNode:
-    """Of nodes in tier 1, of hyper nodes above."""
+    """A hyper node with nodes as members in tier 1, and with hyper nodes as members above."""
     listed = tuple(HyperNodeMember(nodes=tier == 1, name=member) for member in members)
     return HyperNode(name=name, tier=tier, members=listed, **more)
 
@@ -36,12 +36,12 @@ tiers:
 
 
 def used(**cpu: Any) -> list[Any]:
-    """Pods of others, by node."""
+    """Pods of other jobs, by node."""
     return [running(f"other-{on}", on, spec(cpu=amount)) for on, amount in cpu.items()]
 
 
 def tree(jobs: list[JobLiteral], hyper_nodes: list[HyperNode] = TREE, conf: str = CONF, **cpu: Any) -> Cluster:
-    """Eight nodes of 8 CPUs in a tree of three tiers, with so much used by others."""
+    """Eight nodes with 8 CPUs in a tree of three tiers; `cpu` is used by other jobs."""
     nodes = [node(f"n{number}", cpu=8) for number in range(8)]
     cluster = Cluster(nodes=nodes, jobs=jobs, pods=used(**cpu), conf=conf)
     cluster.apply(*(HyperNodeChanged(item) for item in hyper_nodes))
@@ -56,11 +56,11 @@ def test_the_fullest_hyper_node_that_fits_is_taken() -> None:
     assert set(tree([close(cpu=5)], n2=1, n3=1).run().placed.values()) == {"n2", "n3"}
 
 
-def test_a_hyper_node_without_room_for_all_is_passed_over() -> None:
+def test_a_hyper_node_without_room_for_the_whole_gang_is_skipped() -> None:
     assert set(tree([close(cpu=4)], n2=5, n3=1, n4=1).run().placed.values()) <= {"n4", "n5"}
 
 
-def test_no_single_hyper_node_has_room_and_the_verdict_says_how_far_the_best_is() -> None:
+def test_without_room_in_any_hyper_node_the_verdict_tells_how_close_the_best_is() -> None:
     cluster = tree([close(pods=3, cpu=8)])
     outcome = cluster.run()
     assert outcome.placed == {}
@@ -79,14 +79,14 @@ def test_a_higher_tier_is_used_only_when_it_is_allowed_and_no_lower_one_fits() -
     assert set(tree([close(cpu=2, closeness=HARD2)], **full).run().placed.values()) == {"n5"}
 
 
-def test_a_gang_that_fits_on_one_node_is_there() -> None:
+def test_a_gang_that_fits_on_one_node_goes_there() -> None:
     """n4 and n5 are in one rack and n4 is fuller, but has room for one of the two."""
     assert set(tree([close(closeness=HARD2)], n0=4, n2=4, n4=5, n6=4, n5=1).run().placed.values()) == {"n5"}
     after_one = tree([close(pods=2, closeness=HARD2, on=["n5"])], n4=4).run()
     assert after_one.placed == {"train-1": "n5"}
 
 
-def test_a_tier_by_its_name() -> None:
+def test_a_tier_can_be_given_by_its_name() -> None:
     named = [msgspec.structs.replace(item, tier_name="rack") if item.tier == 1 else item for item in TREE]
     rack = Closeness(highest_tier_name="rack")
     assert tree([close(pods=3, cpu=8, closeness=rack)], hyper_nodes=named).run().placed == {}
@@ -95,27 +95,27 @@ def test_a_tier_by_its_name() -> None:
     assert "no hyper node has a tier named row" in lost.verdicts["train"].paragraph()
 
 
-def test_without_hyper_nodes_a_hard_gang_waits_and_says_why() -> None:
+def test_without_hyper_nodes_a_hard_gang_waits_with_a_reason() -> None:
     outcome = tree([close()], hyper_nodes=[]).run()
     assert outcome.placed == {}
     assert "the cluster has no hyper node of tier 1 or lower" in outcome.verdicts["train"].paragraph()
 
 
-def test_a_pod_that_comes_again_goes_where_the_others_are() -> None:
-    """n0 is fuller now, and the pod stays with its gang all the same."""
+def test_a_recreated_pod_goes_where_its_gang_is() -> None:
+    """n0 is fuller now, but the pod stays with its gang."""
     cluster = tree([close(on=["n6"])], n0=5, n1=5)
     assert cluster.run().placed["train-1"] in ("n6", "n7")
     crowded = tree([close(on=["n6"])], n6=6, n7=8)
     assert crowded.run().placed == {}
 
 
-def test_pods_that_stand_too_far_apart_are_named_as_the_reason() -> None:
+def test_pods_that_run_too_far_apart_are_the_reason() -> None:
     outcome = tree([close(pods=3, on=["n0", "n7"])]).run()
     assert "its running pods are not all in one hyper node of tier 1 or lower" in outcome.verdicts["train"].paragraph()
 
 
 def test_an_elastic_gang_prefers_room_for_all_of_it() -> None:
-    """s1 is fuller and has room for the minimum; s2 for everybody."""
+    """s1 is fuller and has room for the minimum; s2 has room for all pods."""
     elastic = close(pods=4, min_member=2, cpu=4)
     outcome = tree([elastic], n0=8, n1=8, n2=4, n3=4, n6=8, n7=8).run()
     assert len(outcome.placed) == 4
@@ -152,7 +152,7 @@ HALF: dict[str, Any] = {"n0": 4, "n2": 4, "n4": 6, "n5": 6, "n6": 6, "n7": 6}
 
 @pytest.mark.parametrize("closeness", [HARD2, SOFT, None])
 def test_each_part_is_in_one_hyper_node_within_that_of_the_job(closeness: Closeness | None) -> None:
-    """s0 and s1 have room for three pods each: two parts of two go to one each."""
+    """s0 and s1 have room for three pods each: two parts of two pods go to one hyper node each."""
     parts = by_part(tree([parted(closeness=closeness)], **HALF).run().placed)
     assert len(parts) == 2
     assert parts[0] <= {"n0", "n1"}
@@ -163,13 +163,13 @@ def test_parts_that_do_not_fit_into_the_hyper_node_of_the_job_start_nothing() ->
     assert tree([parted(closeness=HARD1)], **HALF).run().placed == {}
 
 
-def test_a_part_too_many_waits_and_the_others_start() -> None:
+def test_a_part_without_room_waits_and_the_others_start() -> None:
     outcome = tree([parted(parts=4, closeness=HARD1)], n6=1, n7=1).run()
     assert set(outcome.placed.values()) == {"n6", "n7"}
     assert len(outcome.placed) == 4
 
 
-def test_a_part_that_should_be_close_is_spread_where_it_must() -> None:
+def test_a_soft_part_is_spread_if_necessary() -> None:
     soft = msgspec.structs.replace(RULE, closeness=SOFT)
     full: dict[str, Any] = {"n0": 3, "n1": 3, "n2": 3, "n3": 5, "n4": 2, "n6": 2}
     placed = tree([parted(rule=soft, cpu=4, closeness=HARD2)], **full).run().placed
@@ -186,7 +186,7 @@ tiers:
 
 
 def test_preemption_makes_room_in_one_hyper_node_only() -> None:
-    """One victim in s3 is enough; in every other hyper node it takes two."""
+    """One victim in s3 is enough; every other hyper node needs two."""
     low = [job(f"low-{at}", what=spec(cpu=8), on=[f"n{at}"], priority=1) for at in range(7)]
     outcome = tree([*low, close(cpu=8, priority=9)], conf=EVICT.format(action="preempt")).run()
     assert outcome.evicted == {"low-6-0"}
@@ -194,13 +194,13 @@ def test_preemption_makes_room_in_one_hyper_node_only() -> None:
 
 
 @pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
-def test_nobody_goes_for_a_gang_that_no_hyper_node_can_hold(action: str) -> None:
+def test_no_pod_is_evicted_for_a_gang_that_no_hyper_node_can_hold(action: str) -> None:
     low = [job(f"low-{at}", what=spec(cpu=8), on=[f"n{at}"], priority=1) for at in range(8)]
     outcome = tree([*low, close(pods=3, cpu=8, priority=9)], conf=EVICT.format(action=action)).run()
     assert outcome.evicted == set()
 
 
-def test_whole_gangs_give_way_in_one_hyper_node() -> None:
+def test_whole_gangs_are_evicted_in_one_hyper_node() -> None:
     low = [
         gang(f"low-{at}", pods=2, what=spec(cpu=8), on=[f"n{2 * at}", f"n{2 * at + 1}"], priority=1) for at in range(4)
     ]
@@ -209,12 +209,12 @@ def test_whole_gangs_give_way_in_one_hyper_node() -> None:
     assert len({name.rpartition("-")[0] for name in outcome.evicted}) == 1
 
 
-def test_pods_without_a_wish_fill_hyper_nodes_that_are_in_use() -> None:
+def test_pods_without_a_network_rule_fill_hyper_nodes_that_are_in_use() -> None:
     conf = CONF.replace("{name: nodeorder}, {name: binpack}, ", "")
     outcome = tree([job("single", what=spec(cpu=1))], conf=conf, n4=2).run()
     assert outcome.placed["single-0"] in ("n4", "n5")
     fresh = tree([job("single", what=spec(cpu=1))], conf=conf, hyper_nodes=TREE[:1] + TREE[2:4], n4=2).run()
-    assert fresh.placed["single-0"] in ("n2", "n3"), "nodes outside of any hyper node come first"
+    assert fresh.placed["single-0"] in ("n2", "n3"), "nodes outside all hyper nodes come first"
 
 
 def test_best_effort_pods_of_a_hard_gang_stay_in_its_hyper_node() -> None:
@@ -237,14 +237,14 @@ def test_members_by_pattern_and_by_labels() -> None:
 
 
 def test_no_pattern_takes_long() -> None:
-    """It would take hours by backtracking."""
+    """With backtracking, this pattern would take hours."""
     cluster = tree([], hyper_nodes=[HyperNode(name="a", tier=1, members=(HyperNodeMember(pattern="^(a+)+$"),))])
     cluster.apply(NodeChanged(node("a" * 60 + "b")), NodeChanged(node("a" * 60)))
     cluster.run()
     assert cluster.engine.state.forest.counts == {"a": 1}
 
 
-def test_what_is_wrong_with_hyper_nodes_is_told_and_stops_nothing() -> None:
+def test_problems_of_hyper_nodes_are_reported_and_stop_nothing() -> None:
     wrong = [
         hyper("a", 2, "b", "lost"),
         hyper("b", 2, "a"),
@@ -264,7 +264,7 @@ def test_what_is_wrong_with_hyper_nodes_is_told_and_stops_nothing() -> None:
     assert "is not below 3" in problems["self"]
 
 
-def test_a_hyper_node_that_goes_takes_its_nodes_out_of_those_above() -> None:
+def test_removing_a_hyper_node_removes_its_nodes_from_those_above() -> None:
     cluster = tree([close(pods=4, cpu=8, closeness=HARD2)])
     cluster.apply(HyperNodeRemoved("s0"), HyperNodeRemoved("s2"))
     assert cluster.run().placed == {}
@@ -280,8 +280,8 @@ def test_the_room_of_a_gang_that_ends_is_used_again() -> None:
     assert set(cluster.run().placed) == {"second-0", "second-1"}
 
 
-def test_a_blocked_gang_reserves_in_the_hyper_node_that_has_room_for_all_of_it_soonest() -> None:
-    """Two nodes would be free at 100 s, but not of one hyper node; n2 and n3 are at 500 s."""
+def test_a_blocked_gang_reserves_in_the_hyper_node_that_is_free_for_it_first() -> None:
+    """Two nodes would be free at 100 s, but in different hyper nodes; n2 and n3 are free at 500 s."""
     conf = CONF.replace("[{name: priority}", "[{name: easy-backfill}, {name: priority}")
     ends_s = {"n0": 100, "n1": 900, "n2": 500, "n3": 400, "n4": 100, "n5": 900, "n6": 900, "n7": 900}
     busy = [

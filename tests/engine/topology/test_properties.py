@@ -1,4 +1,4 @@
-"""A hard gang is in one hyper node of an allowed tier or nowhere, and starts exactly when one of them has room."""
+"""A hard gang starts in one hyper node of an allowed tier, exactly when one of them has room, and nowhere else."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ NODES = 6
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """Six nodes with some CPUs free, hyper nodes over them in any shape, and a gang."""
+    """Six nodes with some free CPUs, hyper nodes of any shape over them, and a gang."""
 
     free: tuple[int, ...]
     hyper_nodes: tuple[HyperNode, ...]
@@ -46,7 +46,7 @@ def scenes(draw: st.DrawFn) -> Scene:
 
 
 def held(scene: Scene) -> dict[str, set[int]]:
-    """The nodes of every hyper node, worked out by hand."""
+    """The nodes of every hyper node, computed independently of the engine."""
     by_name = {item.name: item for item in scene.hyper_nodes}
 
     def nodes(item: HyperNode) -> set[int]:
@@ -72,7 +72,7 @@ def train(scene: Scene, **more: Any) -> JobLiteral:
 
 
 def cluster(scene: Scene, job: JobLiteral) -> Cluster:
-    """Nodes as large as what is free on them and what the gang already holds there."""
+    """Nodes whose size is their free CPUs plus the CPUs that the gang already holds there."""
     size = [free + scene.cpu * scene.running.count(at) for at, free in enumerate(scene.free)]
     made = Cluster(
         nodes=[node(f"n{at}", cpu=cpu + 1) for at, cpu in enumerate(size)],

@@ -1,4 +1,4 @@
-"""A cycle that ends early: never inside a gang, never for ever at the cost of those who are late in the order."""
+"""A cycle that ends early never ends inside a gang, and jobs late in the order do not wait forever."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -20,7 +20,7 @@ tiers:
 
 
 def after(turns: int) -> Callable[[], bool]:
-    """Time is up after so many looks at the clock; the engine looks before each turn but the first."""
+    """Time is up after this many checks of the clock; the engine checks before each turn except the first."""
     left = turns - 1
 
     def out_of_time() -> bool:
@@ -32,7 +32,7 @@ def after(turns: int) -> Callable[[], bool]:
 
 
 def cycles(cluster: Cluster, turns: int, limit: int = 200) -> list[Outcome]:
-    """The cycles of one round in which each has time for so many turns."""
+    """The cycles of one round, if each cycle has time for this many turns."""
     found = []
     for number in range(limit):
         found.append(Outcome(cluster.engine.schedule(float(number), out_of_time=after(turns))))
@@ -68,12 +68,12 @@ jobs_strategy = st.lists(
 
 @settings(max_examples=40, deadline=None)
 @given(drawn=jobs_strategy, turns=st.integers(1, 4))
-def test_a_round_of_short_cycles_decides_what_one_long_cycle_does(drawn: Drawn, turns: int) -> None:
+def test_a_round_of_short_cycles_decides_the_same_as_one_long_cycle(drawn: Drawn, turns: int) -> None:
     nodes = [node(f"n{at}", cpu=8) for at in range(3)]
     long = Cluster(nodes=nodes, jobs=literals(drawn), conf=CONF).run()
     short = cycles(Cluster(nodes=nodes, jobs=literals(drawn), conf=CONF), turns)
     assert {pod: where for each in short for pod, where in each.placed.items()} == long.placed
-    assert short[-1].verdicts.keys() == long.verdicts.keys(), "at its end everybody has been told why he waits"
+    assert short[-1].verdicts.keys() == long.verdicts.keys(), "at the end of the round every waiting job has a verdict"
     started: Counter[str] = Counter()
     for each in short:
         started.update(name.rpartition("-")[0] for name in each.placed)
@@ -82,7 +82,7 @@ def test_a_round_of_short_cycles_decides_what_one_long_cycle_does(drawn: Drawn, 
             assert count == 0 or count >= literal.group.min_member, "no cycle ends inside a gang"
 
 
-def test_jobs_that_cannot_be_placed_do_not_keep_later_ones_from_their_turn() -> None:
+def test_jobs_that_cannot_be_placed_do_not_keep_later_jobs_from_their_turn() -> None:
     stuck = [gang(f"stuck{at}", pods=2, what=spec(cpu=5 + at % 3), priority=9, created_s=float(at)) for at in range(6)]
     small = job("small", pods=1, what=spec(cpu=1), created_s=99.0)
     cluster = Cluster(nodes=[node("n", cpu=8)], jobs=[*stuck, small], conf=CONF)
@@ -90,7 +90,7 @@ def test_jobs_that_cannot_be_placed_do_not_keep_later_ones_from_their_turn() -> 
     assert placed == ["small-0"]
 
 
-def test_a_job_that_comes_meanwhile_has_its_turn_in_its_order() -> None:
+def test_a_job_that_arrives_during_a_round_gets_its_turn_in_order() -> None:
     waiting = [gang(f"stuck{at}", pods=2, what=spec(cpu=5 + at % 3), created_s=float(at)) for at in range(4)]
     late = job("late", pods=1, what=spec(cpu=6), created_s=99.0)
     cluster = Cluster(nodes=[node("n", cpu=8)], jobs=[*waiting, late], conf=CONF)
@@ -100,7 +100,7 @@ def test_a_job_that_comes_meanwhile_has_its_turn_in_its_order() -> None:
     assert Outcome(cluster.engine.schedule(1.0, out_of_time=after(1))).placed == {"urgent-0": "n"}
 
 
-def test_nothing_passes_the_head_of_a_strict_queue_in_a_later_cycle() -> None:
+def test_no_job_overtakes_the_head_of_a_strict_queue_in_a_later_cycle() -> None:
     first = gang("first", pods=2, what=spec(cpu=5), queue="strict", created_s=0.0)
     others = [job(f"o{at}", pods=1, what=spec(cpu=1), queue="strict", created_s=1.0 + at) for at in range(3)]
     free = [gang(f"f{at}", pods=2, what=spec(cpu=5), created_s=float(at)) for at in range(3)]
@@ -109,7 +109,7 @@ def test_nothing_passes_the_head_of_a_strict_queue_in_a_later_cycle() -> None:
     assert [each.placed for each in cycles(cluster, 1) if each.placed] == []
 
 
-def test_jobs_are_admitted_one_cycle_after_the_other_and_told_why_not_at_the_end() -> None:
+def test_jobs_are_admitted_cycle_by_cycle_and_get_their_verdicts_at_the_end() -> None:
     least = (("cpu", 4000),)
     waiting = [
         job(f"j{at}", pods=0, phase=GroupPhase.PENDING, created_s=float(at), min_resources=least) for at in range(4)
@@ -123,7 +123,7 @@ def test_jobs_are_admitted_one_cycle_after_the_other_and_told_why_not_at_the_end
     }
 
 
-def test_room_is_made_for_one_job_after_the_other() -> None:
+def test_room_is_made_for_one_job_per_cycle() -> None:
     conf = """
 actions: "allocate, shuffle"
 tiers: [{plugins: [{name: gang}, {name: predicates}]}]
@@ -137,8 +137,8 @@ configurations: [{name: shuffle, arguments: {maxMoves: 5}}]
     assert [len(each.evicted) for each in found if each.evicted] == [1, 1]
 
 
-def test_the_clock_is_not_asked_before_anything_was_done() -> None:
-    """However slow the machine, each cycle brings the round on."""
+def test_every_cycle_does_some_work_before_it_checks_the_clock() -> None:
+    """However slow the machine is, each cycle advances the round."""
     cluster = Cluster(nodes=[node("n", cpu=8)], jobs=[job("one", pods=1), job("two", pods=1)], conf=CONF)
     plan = cluster.engine.schedule(0.0, out_of_time=lambda: True)
     assert plan.cut
