@@ -1,11 +1,11 @@
-"""What the checks ask the cluster: queues, namespaces, and the API server's own opinion of a pod template.
+"""The cluster as the checks see it: queues, namespaces, and the API server's validation of a pod template.
 
-Queues and namespaces are watched, so an answer costs no request; but a store may be a moment behind, and a person who
-makes a queue and a job in one file must not be told that the queue is not there. So before anything is refused, the API
-server itself is asked; and before a queue may go.
+Queues and namespaces are watched, so an answer costs no request. But a store may lag behind, and a user who creates a
+queue and a job in one file must not be told that the queue is missing. So the API server itself is asked before
+anything is refused, and before a queue may be deleted.
 
-A pod template is checked by the one program that will have the last word on it: it is sent to the API server as a
-PodTemplate that is not stored (`dryRun=All`). Templates that passed are remembered: thousands of jobs share one.
+The API server checks pod templates, because it has the last word on pods: it receives a PodTemplate that is not stored
+(`dryRun=All`). Templates that passed are remembered, because thousands of jobs share one.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ TEMPLATE = Rule("template", "{field} is refused by the API server: {reason}")
 
 
 class Cluster:
-    """The cluster as the webhooks see it; `informers` must run."""
+    """The cluster as the webhooks see it. `informers` must run."""
 
     def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
@@ -71,7 +71,7 @@ class Cluster:
         return found.metadata.annotations
 
     async def check_template(self, template: Field, namespace: str, strict: bool, findings: Findings) -> None:
-        """Have the API server check a pod template. Where it cannot be asked, the pods will tell."""
+        """Have the API server check a pod template. If it cannot be reached, a mistake shows when pods are created."""
         if not isinstance(template.value, dict):
             return
         key = hashlib.blake2b(msgspec.json.encode([template.value, strict]), digest_size=16).digest()
@@ -97,15 +97,15 @@ class Cluster:
 
 
 def _reason(error: ApiError | UnreachableError, path: str) -> str:
-    """The API server's words, with the paths of the object that the user wrote."""
-    said = str(getattr(error, "message", error))
-    said = said.removeprefix(f'PodTemplate "{_PROBE}" is invalid: ')
-    said = said.removeprefix('PodTemplate in version "v1" cannot be handled as a PodTemplate: ')
+    """The message of the API server, with the paths in the object that the user wrote."""
+    message = str(getattr(error, "message", error))
+    message = message.removeprefix(f'PodTemplate "{_PROBE}" is invalid: ')
+    message = message.removeprefix('PodTemplate in version "v1" cannot be handled as a PodTemplate: ')
     for before in (" ", '"', "["):
-        said = said.replace(f"{before}template.", f"{before}{path}.")
-    return f"{path}{said.removeprefix('template')}" if said.startswith("template.") else said
+        message = message.replace(f"{before}template.", f"{before}{path}.")
+    return f"{path}{message.removeprefix('template')}" if message.startswith("template.") else message
 
 
 def strictness(options: dict[str, Any] | None) -> bool:
-    """Whether the client wants fields that nobody knows to be refused; kubectl does."""
+    """Whether the client asks for unknown fields to be refused, as kubectl does."""
     return (options or {}).get("fieldValidation") == "Strict"

@@ -1,4 +1,4 @@
-"""The webhooks by their paths: which checks belong to which kind and operation."""
+"""The webhooks by their paths: which checks apply to which kind and operation."""
 
 import asyncio
 import pathlib
@@ -38,20 +38,20 @@ Endpoint = Callable[[Request], Awaitable[Verdict]]
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """What an administrator decides about admission."""
+    """The settings of an administrator."""
 
     scheduler_name: str = DEFAULT_SCHEDULER
-    """Given to jobs that name no scheduler."""
+    """The scheduler name for jobs that set none."""
     scheduler_names: tuple[str, ...] = ("baton", "volcano")
-    """Pods of these schedulers are ours."""
+    """Pods with these scheduler names are checked."""
     slot_resources: tuple[str, ...] = (SLOTS,)
     """Names of time-shared GPU slots."""
     max_queue_depth: int = MAX_DEPTH
-    """How many queues may stand above each other, root not counted."""
+    """The greatest depth of the queue tree, not counting root."""
     resource_groups_file: pathlib.Path | None = None
     template_limit_s: float = 5.0
-    """How long the API server may take over the templates of one job: half of what it waits for our own answer, and it
-    may be busy with just the jobs that wait for us."""
+    """The time limit for the API server to check the templates of one job: half of its own limit for our answer. It
+    may be busy with the very jobs that wait for us."""
 
 
 class Webhooks:
@@ -64,7 +64,7 @@ class Webhooks:
         """Replaced when their file changes."""
 
     def endpoints(self) -> Mapping[str, Endpoint]:
-        """Every path; those that change objects end in /mutate."""
+        """All endpoints by path. Paths that change objects end in /mutate."""
         return {
             "/jobs/mutate": self.mutate_job,
             "/jobs/validate": self.validate_job,
@@ -106,7 +106,7 @@ class Webhooks:
         return Verdict(findings, Patches())
 
     async def _check_templates(self, tasks: list[Field], request: Request, findings: Findings) -> None:
-        """What the API server has against the pods of a new job. Where it does not say so in time, they will tell."""
+        """Have the API server check the pods of a new job. After the limit, mistakes show when pods are created."""
         strict = strictness(request.options)
         try:
             async with asyncio.timeout(self._policy.template_limit_s):
@@ -155,7 +155,7 @@ class Webhooks:
     async def validate_queue(self, request: Request) -> Verdict:
         findings = Findings()
         if request.operation == DELETE:
-            # What may go is asked of the API server at once: a child that the store has not seen yet would be orphaned.
+            # A deletion asks the API server at once: it would orphan a child that the watch has not shown yet.
             check_queue_deletion(request.subject, await self._cluster.tree(fresh=True), findings)
             return Verdict(findings, Patches())
         for fresh in (False, True):
@@ -181,7 +181,7 @@ class Webhooks:
         return _check_changed(request, check_hyper_node)
 
     async def _check_queue(self, field: Field, findings: Findings, what: str) -> None:
-        """A queue by what we know; a refusal only by what the API server knows."""
+        """Check a queue in the store. Only the API server's answer leads to a refusal."""
         name = str(field.value or DEFAULT_QUEUE)
         for fresh in (False, True):
             found = Findings()
@@ -195,7 +195,7 @@ class Webhooks:
 
 
 def _check_changed(request: Request, check: Callable[[Mapping[str, Any], Findings], None]) -> Verdict:
-    """A new object, or what a change of the specification adds to it."""
+    """Check a new object, or a change: only mistakes that the change adds count."""
     findings, known = Findings(), Findings()
     if not request.leaving and request.new.get("spec") != request.old.get("spec"):
         check(request.new, findings)

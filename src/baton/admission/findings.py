@@ -1,11 +1,11 @@
-"""What is wrong with an object: rules, the fields they are about, and the sentences that come of both.
+"""Mistakes in an object: rules, the fields that break them, and the resulting sentences.
 
-Every refusal is a `Rule`: a key and a sentence with gaps. Making one registers it, so that the table in the
-documentation can be compared with the code. A sentence names the field, its value and what would be right; where
-Volcano's users match on words of Volcano's refusals, those words are in the sentence.
+Every refusal is a `Rule`: a key and a sentence with placeholders. Rules are registered, so that the page of refusals
+can be compared with the code. A sentence names the field, its value and what is expected. It contains the words of
+Volcano's refusal where users match on them.
 
-A webhook sees objects before anything has checked their types, so `Field` reads them with suspicion: a value of the
-wrong type becomes a finding, and reading goes on with nothing in its place. All findings of an object are told at once.
+A webhook sees objects before their types are checked, so `Field` is careful: a value of the wrong type becomes a
+finding, and reading continues as if it were not set. All findings of an object are reported at once.
 """
 
 import json
@@ -16,11 +16,11 @@ _LONGEST_VALUE = 80
 _SHELL = frozenset("|&;<>$`*\"'")
 
 RULES: dict[str, "Rule"] = {}
-"""Every rule by its key, in the order in which they are written down."""
+"""Every rule by its key, in the order of definition."""
 
 
 class Rule:
-    """One reason to refuse an object. The gaps of the sentence are filled when it applies."""
+    """One reason to refuse an object. The placeholders of the sentence are filled when it applies."""
 
     def __init__(self, key: str, sentence: str) -> None:
         if key in RULES:
@@ -34,14 +34,14 @@ class Rule:
 
 
 class Finding(NamedTuple):
-    """A rule that applies, and the sentence it made."""
+    """A broken rule and its sentence."""
 
     rule: Rule
     sentence: str
 
 
 class Findings:
-    """All that is wrong with one object, and what its owner should merely know."""
+    """All mistakes in one object, and warnings for its owner."""
 
     def __init__(self) -> None:
         self.refusals: list[Finding] = []
@@ -53,20 +53,20 @@ class Findings:
         self.refusals.append(Finding(rule, rule.sentence.format(field=field.path, value=show(field.value), **filled)))
 
     def warn(self, sentence: str) -> None:
-        """Accept, but say something: kubectl prints it."""
+        """Accept with a warning, which kubectl prints."""
         self.warnings.append(sentence)
 
     def forgive(self, known: "Findings") -> None:
-        """Refuse no change for what was wrong before it: an object from before us, or before a rule, can be changed."""
+        """Drop the findings that the object had before a change, so that objects older than a rule can be changed."""
         self.refusals = [one for one in self.refusals if one not in known.refusals]
 
     @property
     def keys(self) -> list[str]:
-        """The rules that apply, for tests and metrics."""
+        """The keys of the broken rules, for tests and metrics."""
         return [finding.rule.key for finding in self.refusals]
 
     def message(self) -> str:
-        """Everything in one line, as kubectl shows it."""
+        """All sentences in one line, as kubectl shows them."""
         return "; ".join(dict.fromkeys(finding.sentence for finding in self.refusals))
 
 
@@ -79,7 +79,7 @@ NOT_A_TEXT = Rule("not-a-text", "{field} is {value}, expected text: put it in qu
 
 
 class Field:
-    """A value with its path from the object's root; reading it never raises."""
+    """A value with its path from the root of the object. Reading it never raises."""
 
     __slots__ = ("path", "value")
 
@@ -88,14 +88,14 @@ class Field:
         self.value = value
 
     def __getitem__(self, key: str) -> "Field":
-        """A field of this mapping; one that is missing has the value None."""
+        """A field of this mapping. A missing one has the value None."""
         value = self.value.get(key) if isinstance(self.value, dict) else None
         if "/" in key or "." in key:
             return Field(f"{self.path}[{key}]", value)
         return Field(f"{self.path}.{key}" if self.path else key, value)
 
     def __bool__(self) -> bool:
-        """Whether something is written there."""
+        """Whether the field is set."""
         return self.value is not None
 
     def mapping(self, findings: Findings) -> dict[str, Any]:
@@ -134,12 +134,12 @@ class Field:
         return ""
 
     def texts(self, findings: Findings) -> list[str]:
-        """The items of this list, each a text."""
+        """The items of this list of texts."""
         return [item.text(findings) for item in self.items(findings)]
 
 
 def _as_list(name: str, value: object) -> str:
-    """What the writer of a bare value probably meant; a line that only a shell understands goes to a shell."""
+    """The list that the author of a bare value probably meant. A line with shell syntax becomes a shell command."""
     if not isinstance(value, str) or not value.strip():
         return "…"
     words = ["sh", "-c", value] if name == "command" and _SHELL.intersection(value) else value.split()
@@ -147,7 +147,7 @@ def _as_list(name: str, value: object) -> str:
 
 
 def show(value: object) -> str:
-    """A value as its writer would recognise it, not longer than a line."""
+    """A value in the notation of its author, shortened to a line."""
     if value is None:
         return "not set"
     shown = json.dumps(value, ensure_ascii=False, default=str)

@@ -1,4 +1,4 @@
-"""JSON patches: what a mutating webhook answers."""
+"""JSON patches: the answer of a mutating webhook."""
 
 import copy
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Patches:
-    """Operations in the order in which they apply; the parents of what is set must be there."""
+    """Operations in the order in which they apply. The parents of a field that is set must exist."""
 
     def __init__(self) -> None:
         self.operations: list[dict[str, Any]] = []
@@ -18,7 +18,7 @@ class Patches:
 
 
 def patched(value: Mapping[str, Any], patches: Patches) -> dict[str, Any]:
-    """A copy of an object as it will be."""
+    """A copy of an object with the patches applied."""
     result: dict[str, Any] = copy.deepcopy(dict(value))
     for operation in patches.operations:
         *parents, last = (

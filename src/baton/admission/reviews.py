@@ -1,4 +1,4 @@
-"""AdmissionReviews: what the API server asks, and what it is answered."""
+"""AdmissionReviews: the questions of the API server and their answers."""
 
 import base64
 from typing import Any
@@ -27,23 +27,23 @@ class Request(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def new(self) -> dict[str, Any]:
-        """The object as it is to be."""
+        """The new object."""
         return self.object or {}
 
     @property
     def old(self) -> dict[str, Any]:
-        """The object as it was."""
+        """The old object."""
         return self.old_object or {}
 
     @property
     def subject(self) -> str:
-        """The object's name; when all of a kind are deleted at once, only the object itself tells it."""
+        """The name of the object. When all objects of a kind are deleted at once, only the object contains it."""
         metadata = (self.new or self.old).get("metadata")
         return self.name or (str(metadata.get("name") or "") if isinstance(metadata, dict) else "")
 
     @property
     def leaving(self) -> bool:
-        """Whether the object is being deleted: then nobody may be kept from removing its finalizers."""
+        """Whether the object is being deleted: the removal of its finalizers must then be allowed."""
         metadata = self.new.get("metadata")
         return isinstance(metadata, dict) and bool(metadata.get("deletionTimestamp"))
 
@@ -55,7 +55,7 @@ class _Review(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What is wrong, and what is to be changed if nothing is."""
+    """The findings, and the patches to apply if there are none."""
 
     findings: Findings
     patches: Patches
@@ -66,12 +66,12 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def read(body: bytes) -> Request:
-    """The request of a review; a ValueError says what is wrong with it."""
+    """The request in a review, or a ValueError that describes the mistake in it."""
     return msgspec.json.decode(body, type=_Review).request
 
 
 def answer(request: Request, verdict: Verdict) -> bytes:
-    """The review with its response. A refusal is 422, as the API server's own of an object that makes no sense."""
+    """The review with its response. A refusal has code 422, like the API server's own for an invalid object."""
     response: dict[str, Any] = {"uid": request.uid, "allowed": verdict.allowed}
     if not verdict.allowed:
         response["status"] = {"code": 422, "reason": "Invalid", "message": verdict.findings.message()}

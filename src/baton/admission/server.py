@@ -1,7 +1,7 @@
 """The admission program: a TLS listener for the API server, a plain one for probes and metrics, and their upkeep.
 
-Any number of replicas run side by side; none leads. On SIGTERM a replica says that it is not ready, goes on answering
-until API servers have stopped sending it anything new, finishes what it has, and ends.
+Any number of replicas run side by side; none leads. On SIGTERM a replica reports that it is not ready, continues to
+answer until API servers send it no new requests, finishes its present ones, and ends.
 """
 
 import asyncio
@@ -29,22 +29,22 @@ from baton.observe.serving import Address, Readiness, Server, health_routes
 _LOG = structlog.get_logger("baton.admission")
 
 _LARGEST_REVIEW = 16 * 1024 * 1024
-"""An object may have 1.5 MiB in etcd; a review of an update holds two of them, and JSON is longer."""
+"""An object may take 1.5 MiB in etcd. A review of an update contains two objects, and JSON is longer."""
 _GROUPS_EVERY_S = 2.0
 _CLEAN_UP_S = 10.0
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How the program runs; the command line has an option for each."""
+    """How the program runs. The command line has an option for each."""
 
     listen: str = ":8443"
-    """Where the API server calls."""
+    """The address that API servers call."""
     observe: str = ":8082"
-    """Where /healthz, /readyz and /metrics are served."""
+    """The address that serves /healthz, /readyz and /metrics."""
     drain_s: float = 5.0
-    """How long it goes on answering after SIGTERM: until every node has heard that this replica is leaving."""
+    """How long it continues to answer after SIGTERM: until every node knows that this replica is leaving."""
     finish_s: float = 10.0
-    """How long requests that are being answered may still take then; the webhooks' own limit."""
+    """How long requests in progress may still take then: the time limit of the webhooks."""
 
 
 class AdmissionProgram:
@@ -168,11 +168,11 @@ class AdmissionProgram:
             self._groups_error = ""
         except BatonError as error:
             if str(error) != self._groups_error:
-                _LOG.error("resource groups not read, the old ones stay", error=str(error))
+                _LOG.error("resource groups not read; the previous ones stay in effect", error=str(error))
             self._groups_error = str(error)
 
     async def _watch_groups(self) -> None:
-        """Read the resource groups again when their file changes. A ConfigMap's file is a link that is exchanged."""
+        """Read the resource groups again when their file changes. In a ConfigMap it is a link that gets replaced."""
         path = self._policy.resource_groups_file
         if path is None:
             return
@@ -186,7 +186,7 @@ class AdmissionProgram:
 
 
 def _content(path: Path) -> bytes:
-    """What a file holds; nothing while it is being exchanged, or is not ours to read."""
+    """The content of a file; empty while it is being replaced, or is not readable."""
     try:
         return path.read_bytes()
     except OSError:

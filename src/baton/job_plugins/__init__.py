@@ -1,4 +1,4 @@
-"""What a job's `plugins` add: to its pods, and as objects beside them.
+"""The `plugins` of jobs: their changes to pods, and the objects that they add to a job.
 
 A plugin is one short file with a class like `Plugin`; adding one touches that file and one line in the list below.
 """
@@ -15,14 +15,14 @@ from baton.job_plugins.tensorflow import Tensorflow
 from baton.model.volcano import JobSpec
 
 PLUGINS: tuple[type[Plugin], ...] = (Svc, Env, Ssh, Pytorch, Tensorflow, Mpi, Ray, HcclRank)
-"""In the order in which they touch a pod."""
+"""In the order in which they change a pod."""
 
 IMPLIED = {"tensorflow": ("svc",), "pytorch": ("svc",), "ray": ("svc",), "mpi": ("svc", "ssh")}
-"""Plugins that need others; admission writes them into the job, and a job that came past it has them all the same."""
+"""Plugins that need others. Admission adds them to the job; a job that bypassed admission has them nevertheless."""
 
 
 def plugins_of(spec: JobSpec) -> list[Plugin]:
-    """The job's plugins, in a fixed order; a name that nobody knows is left out, admission refuses it."""
+    """The plugins of the job in a fixed order. Unknown names, which admission refuses, are skipped."""
     asked = dict(spec.plugins)
     for name in tuple(asked):
         for needed in IMPLIED.get(name, ()):

@@ -1,4 +1,4 @@
-"""env: every container learns which replica of its task it is."""
+"""env: tells every container the index of its replica in the task."""
 
 from baton.job_plugins.plugin import Plugin, add_env, all_containers
 from baton.job_plugins.pod_bodies import Body

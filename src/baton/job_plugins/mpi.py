@@ -1,4 +1,4 @@
-"""mpi: the master knows its workers, everybody listens for ssh."""
+"""mpi: the master knows its workers, and all pods open a port for ssh."""
 
 from baton.job_plugins.plugin import Plugin, add_env, all_containers, find_task, hosts_of, open_port
 from baton.job_plugins.pod_bodies import Body

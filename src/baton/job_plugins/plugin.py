@@ -1,4 +1,4 @@
-"""What every plugin is built on: its arguments, its objects, and small changes to a pod."""
+"""The interface of a job plugin: its arguments, its objects, and helpers for changes to a pod."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple
@@ -19,7 +19,7 @@ _MOST_HOSTS = 65_536
 
 
 class AnyObject(msgspec.Struct, frozen=True):
-    """Any object of which only the name matters."""
+    """An object of which only the metadata matters."""
 
     metadata: Metadata
 
@@ -31,15 +31,15 @@ NETWORK_POLICIES: Resource[AnyObject] = Resource("networking.k8s.io", "v1", "net
 
 
 class PluginObject(NamedTuple):
-    """An object beside the pods."""
+    """An object that a plugin adds to a job."""
 
     resource: Resource[AnyObject]
     name: str
     make: Callable[[], Body]
-    """The object without metadata. May take its time: it is called in a thread, and only when the object is missing
-    or has to be renewed."""
+    """Returns the object without metadata. May be slow: it runs in a thread, and only when the object is missing or has
+    to be updated."""
     renewed: bool = False
-    """Whether an object that is there already is brought up to date."""
+    """Whether an existing object is updated."""
 
 
 class Plugin:
@@ -47,7 +47,7 @@ class Plugin:
 
     name: ClassVar[str]
     arguments: ClassVar[Mapping[str, Value]] = {}
-    """Arguments and their defaults; the type of the default is the type of the argument."""
+    """Arguments and their defaults. The type of the default is the type of the argument."""
 
     def __init__(self, words: Iterable[str] = ()) -> None:
         self.values = parsed(words, self.arguments)
@@ -62,17 +62,17 @@ class Plugin:
         return bool(self.values[name])
 
     def change_pod(self, job: Job, task: TaskSpec, index: int, pod: Body) -> None:
-        """Change a pod before it is made."""
+        """Change a pod before it is created."""
 
     def objects(self, job: Job) -> list[PluginObject]:
-        """Objects that the job needs beside its pods."""
+        """The objects that the job needs besides its pods."""
         return []
 
 
 def parsed(words: Iterable[str], defaults: Mapping[str, Value]) -> dict[str, Value]:
     """Arguments as Go's flag package reads them: `-name=value`, `--name value`, `--switch`; `--` ends them.
 
-    What cannot be read keeps its default, as in Volcano: a job that runs there must not stop here.
+    An invalid argument keeps its default, as in Volcano: a job that runs there must not fail here.
     """
     values = dict(defaults)
     waiting: str | None = None
@@ -120,7 +120,7 @@ def add_env(targets: Iterable[Body], *variables: Body) -> None:
 
 
 def open_port(container: Body, name: str, port: int) -> None:
-    """Declare a port, unless the container has it already."""
+    """Declare a port unless the container already has it."""
     ports = container.get("ports") or []
     if all(known.get("containerPort") != port for known in ports):
         container["ports"] = [*ports, {"name": name, "containerPort": port}]
@@ -131,11 +131,11 @@ def find_task(job: Job, name: str) -> TaskSpec | None:
 
 
 def hosts_of(job: Job, task: TaskSpec) -> list[str]:
-    """The addresses of a task's pods in the job's headless service; a fixed host name is one address."""
+    """The addresses of a task's pods in the headless service of the job. A fixed host name is one address."""
     if task.replicas > _MOST_HOSTS:
         raise BatonError(
-            f"task {task.name} has {task.replicas} replicas, and the addresses of its pods are needed: of at most"
-            f" {_MOST_HOSTS}, because no ConfigMap or Secret holds more than 1 MiB"
+            f"task {task.name} has {task.replicas} replicas, and a plugin lists the addresses of at most {_MOST_HOSTS},"
+            " because a ConfigMap or Secret holds at most 1 MiB"
         )
     spec: dict[str, Any] = task.template.get("spec") or {}
     subdomain = spec.get("subdomain") or job.metadata.name

@@ -1,4 +1,4 @@
-"""Pods as they are sent to the API server: plain mappings, and the small changes that job plugins make to them."""
+"""Pods as plain mappings, as they are sent to the API server, and small changes to them."""
 
 from collections.abc import Iterable
 from typing import Any

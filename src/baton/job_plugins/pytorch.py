@@ -1,4 +1,4 @@
-"""pytorch: what torch.distributed needs to meet: the master's address, the world's size and each pod's rank."""
+"""pytorch: the rendezvous of torch.distributed: the master's address, the world size and the rank of each pod."""
 
 import shlex
 
@@ -42,7 +42,7 @@ class Pytorch(Plugin):
         add_env(containers(pod), *variables)
 
     def _wait_for(self, address: str, pod: Body) -> None:
-        """An init container that ends when the master listens, or fails when it never does."""
+        """Add an init container that waits for the master to listen, and fails after a timeout."""
         probe = f"nc -z -w 2 {shlex.quote(address)} {self.number('port')}"
         script = (
             f"left={self.number('wait-master-timeout')}; until {probe}; do "

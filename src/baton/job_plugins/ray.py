@@ -6,7 +6,7 @@ from baton.model.names import JOB_NAME, JOB_NAMESPACE, TASK_SPEC
 from baton.model.volcano import Job, TaskSpec
 
 _PORTS = {"gcs": "port", "dashboard": "dashboardPort", "client-server": "clientPort"}
-"""Port names and the arguments that have their numbers."""
+"""Port names and the arguments with their numbers."""
 
 
 class Ray(Plugin):

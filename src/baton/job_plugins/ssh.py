@@ -1,4 +1,4 @@
-"""ssh: the pods of a job log in to each other without a password, by a key pair in the Secret `JOB-ssh`."""
+"""ssh: the pods of a job log in to each other without a password, with a key pair in the Secret `JOB-ssh`."""
 
 import base64
 
@@ -43,7 +43,7 @@ class Ssh(Plugin):
         return {"data": data}
 
     def config(self, job: Job) -> str:
-        """The client's configuration: every pod by its own name, no questions about unknown hosts."""
+        """The client configuration: every pod by its name, without questions about unknown hosts."""
         lines = ["StrictHostKeyChecking no", "UserKnownHostsFile /dev/null"]
         for task in job.spec.tasks:
             for address in hosts_of(job, task):

@@ -1,7 +1,7 @@
 """svc: pods of a job find each other.
 
 A headless Service named like the job gives every pod the address `POD.JOB`; a ConfigMap `JOB-svc` lists the addresses
-by task, as files under /etc/volcano and as environment variables; a NetworkPolicy keeps everybody else out.
+by task, as files under /etc/volcano and as environment variables; a NetworkPolicy blocks all other traffic.
 """
 
 from baton.job_plugins.plugin import (
@@ -72,7 +72,7 @@ def config_map_name(job: Job) -> str:
 
 
 def hosts(job: Job) -> dict[str, str]:
-    """What the ConfigMap holds: per task a file of addresses, the same in one line, and their number."""
+    """The data of the ConfigMap: for each task a file of addresses, the addresses in one line, and their number."""
     data: dict[str, str] = {}
     for task in job.spec.tasks:
         addresses = hosts_of(job, task)

@@ -1,4 +1,4 @@
-"""tensorflow: TF_CONFIG, the cluster by role and each pod's place in it."""
+"""tensorflow: TF_CONFIG, with the cluster by role and the position of each pod in it."""
 
 import msgspec
 
@@ -18,7 +18,7 @@ class Tensorflow(Plugin):
 
     def change_pod(self, job: Job, task: TaskSpec, index: int, pod: Body) -> None:
         if job.spec.total == 1:
-            return  # one program by itself needs no cluster
+            return  # a single program needs no cluster
         roles = {self.text(role): role for role in _ROLES}
         cluster = {
             roles[other.name]: [f"{host}:{self.number('port')}" for host in hosts_of(job, other)]

@@ -182,7 +182,7 @@ def test_a_warning_reaches_the_user(kubectl: Kubectl) -> None:
     code, said = kubectl.apply(manifest(task_of(container(resources={"limits": both}))))
     assert code == 0
     assert "Warning:" in said
-    assert "the percentage counts" in said
+    assert "the percentage takes precedence" in said
 
 
 def test_a_gpu_pod_that_is_right_and_a_foreign_pod_with_its_own_gpus_are_let_through(kubectl: Kubectl) -> None:

@@ -1,1 +1,1 @@
-"""The webhook's certificates."""
+"""The certificates of the webhooks."""

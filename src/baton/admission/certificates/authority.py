@@ -1,10 +1,10 @@
-"""The webhook's own certificate authority and serving certificate, and when each is made anew.
+"""The certificate authority and the serving certificate of the webhooks, and when each is renewed.
 
 Pure: the time is an argument, and a `Keyring` becomes the next one. The serving certificate is renewed under the same
-authority, which nobody notices. An authority that nears its end gets a successor, which is published for a while before
-anything is signed with it, and stays trusted until it expires: API servers and replicas that are a moment behind
-each other always find the one trusting what the other shows. What a replica whose clock ran far ahead has made is
-valid only later, for nobody now, and is made anew.
+authority, without any effect on clients. An authority near its end gets a successor, which is published for a while
+before it signs anything; the old one stays trusted until it expires. So API servers and replicas that lag behind each
+other always trust the certificate that they are shown. A certificate from a replica whose clock ran far ahead is not
+valid yet, and is replaced.
 """
 
 import datetime
@@ -19,18 +19,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _BACKDATED = datetime.timedelta(minutes=5)
-"""Clocks differ; a certificate that is valid only from now on is refused by a clock that is behind."""
+"""Clocks differ: a clock that is behind refuses a certificate that became valid just now."""
 _RENEW_AT = 1 / 3
-"""The part of its life that is left when a successor is made."""
+"""The share of its lifetime that is left when a certificate is replaced."""
 
 
 class Lifetimes(msgspec.Struct, frozen=True, kw_only=True):
-    """How long things last."""
+    """The lifetimes of certificates."""
 
     authority: datetime.timedelta = datetime.timedelta(days=3650)
     serving: datetime.timedelta = datetime.timedelta(days=90)
     overlap: datetime.timedelta = datetime.timedelta(hours=1)
-    """How long a new authority is published before it signs: longer than any API server needs to hear of it."""
+    """How long a new authority is published before it signs: longer than any API server needs to learn of it."""
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -44,16 +44,16 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 class Keyring(msgspec.Struct, frozen=True):
-    """Everything that the Secret holds."""
+    """The content of the Secret."""
 
     authority: Pair
     serving: Pair
     successor: Pair | None = None
     trusted: tuple[str, ...] = ()
-    """Certificates of authorities that signed before and are not expired."""
+    """Certificates of earlier authorities that have not expired."""
 
     def bundle(self) -> str:
-        """What API servers are told to trust."""
+        """The authorities that API servers are configured to trust."""
         authorities = [*self.trusted, self.authority.certificate]
         if self.successor is not None:
             authorities.append(self.successor.certificate)
@@ -61,7 +61,7 @@ class Keyring(msgspec.Struct, frozen=True):
 
     @property
     def expires(self) -> datetime.datetime:
-        """When the serving certificate ends."""
+        """When the serving certificate expires."""
         return self.serving.parsed().not_valid_after_utc
 
 
@@ -170,18 +170,18 @@ def _issued(certificate: x509.Certificate) -> datetime.datetime:
 
 
 def _valid(certificate: x509.Certificate, now: datetime.datetime) -> bool:
-    """Whether it has begun and not ended; one that a clock ran ahead for when it was made has not begun."""
+    """Whether its validity has begun and not ended. A certificate made by a clock that ran ahead has not begun."""
     return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
 
 
 def _due(certificate: x509.Certificate, now: datetime.datetime) -> bool:
-    """Whether it cannot be used, or a third of its life or less is left."""
+    """Whether it is invalid, or at most a third of its lifetime is left."""
     end = certificate.not_valid_after_utc
     return not _valid(certificate, now) or now >= end - (end - _issued(certificate)) * _RENEW_AT
 
 
 def _serves(serving: Pair, authority: Pair, hosts: Sequence[str]) -> bool:
-    """Whether a serving certificate is this authority's and names all hosts."""
+    """Whether a serving certificate is signed by this authority and names all hosts."""
     certificate = serving.parsed()
     try:
         certificate.verify_directly_issued_by(authority.parsed())

@@ -1,8 +1,8 @@
 """Keeps the certificates: in a Secret for all replicas, in the live TLS context, and in the webhook configurations.
 
-Every replica does the same, without a leader. It reads the Secret, works out the next keyring and, when that is another
-one, tries to write it; of two that write at once the API server lets one win, and the other reads again. Then it loads
-what the Secret holds into the context that new connections use, and sees that API servers are told to trust it.
+Every replica does the same, without a leader. It reads the Secret, computes the next keyring and, if that differs,
+tries to write it; if two replicas write at once, one wins and the other reads again. Then it loads the Secret into the
+TLS context for new connections, and makes the webhook configurations trust it.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _LOG = structlog.get_logger("baton.admission")
 
 CONFIGURATION = "baton-admission"
 """The name of both webhook configurations."""
-SECRET = "baton-admission-tls"  # noqa: S105  # the Secret's name, nothing secret
+SECRET = "baton-admission-tls"  # noqa: S105  # a name, not a secret
 _ATTEMPTS = 5
 
 
@@ -67,7 +67,7 @@ def utc_now() -> datetime.datetime:
 
 
 class Keeper:
-    """The certificates of one replica. `context` serves new connections with whatever was loaded last."""
+    """The certificates of one replica. `context` serves new connections with the certificate that was loaded last."""
 
     def __init__(
         self,
@@ -93,22 +93,22 @@ class Keeper:
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.keyring: Keyring | None = None
         self.trusted = False
-        """Whether the webhook configurations trust what is served, as far as was seen."""
+        """Whether the webhook configurations, when last read, trusted the served certificate."""
 
     async def run(self) -> None:
-        """Look after the certificates until cancelled; what fails is tried again the next time."""
+        """Check the certificates regularly until cancelled. A failure is retried the next time."""
         while True:
             await asyncio.sleep(self._every_s * random.uniform(0.8, 1.2))
             try:
                 await self.look()
             except (BatonError, OSError) as error:
-                _LOG.warning("certificates not looked after", error=str(error))
+                _LOG.warning("certificates not checked", error=str(error))
 
     async def look(self) -> None:
-        """Once: renew what is due, serve it, have it trusted."""
+        """Renew certificates that are due, serve them, and have them trusted."""
         keyring = await self._settle()
         if keyring != self.keyring:
-            # Trust first: a certificate that nobody trusts yet must not be shown.
+            # Trust comes first: a certificate that is not trusted yet must not be served.
             await self._publish(keyring)
             self._load(keyring)
             _LOG.info("serving certificate loaded", expires=keyring.expires.isoformat())
@@ -116,7 +116,7 @@ class Keeper:
             await self._publish(keyring)
 
     async def _settle(self) -> Keyring:
-        """What all replicas agree on, made anew where that is due."""
+        """The keyring that all replicas agree on, renewed where that is due."""
         for _ in range(_ATTEMPTS):
             try:
                 secret: Secret | None = await self._client.get(SECRETS, self._secret, self._namespace)
@@ -132,7 +132,7 @@ class Keeper:
                 continue
             return wanted
         raise BatonError(
-            f"the Secret {self._namespace}/{self._secret} was changed by others {_ATTEMPTS} times in a row"
+            f"the Secret {self._namespace}/{self._secret} was changed by other clients {_ATTEMPTS} times in a row"
         )
 
     async def _write(self, secret: Secret | None, keyring: Keyring) -> None:
@@ -158,7 +158,7 @@ class Keeper:
         self.keyring = keyring
 
     async def _publish(self, keyring: Keyring) -> None:
-        """Put the authorities into both webhook configurations, where they are not there already."""
+        """Write the authorities into both webhook configurations where they are missing."""
         bundle = base64.b64encode(keyring.bundle().encode()).decode()
         trusted = True
         for resource in CONFIGURATIONS:
@@ -181,7 +181,11 @@ class Keeper:
                         content_type=JSON_PATCH,
                         field_manager="baton-admission",
                     )
-                    _LOG.info("webhooks trust our authority", kind=resource.plural, webhooks=len(operations) // 2)
+                    _LOG.info(
+                        "webhook configurations trust the authority",
+                        kind=resource.plural,
+                        webhooks=len(operations) // 2,
+                    )
             except NotFoundError:
                 trusted = False
                 _LOG.warning(
@@ -193,7 +197,7 @@ class Keeper:
 
 
 def write_keyring(keyring: Keyring) -> dict[str, str]:
-    """The data of the Secret: the usual three names, and what only we read."""
+    """The data of the Secret: the three usual keys, and those that only this program reads."""
     plain = {
         "tls.crt": keyring.serving.certificate,
         "tls.key": keyring.serving.key,
@@ -204,7 +208,7 @@ def write_keyring(keyring: Keyring) -> dict[str, str]:
 
 
 def read_keyring(data: dict[str, str]) -> Keyring | None:
-    """What a Secret holds; None when it makes no sense, and then a new one is made."""
+    """The keyring in a Secret. None when it is invalid; a new one then replaces it."""
     try:
         keyring = msgspec.json.decode(base64.b64decode(data.get("keyring.json", "")), type=Keyring)
         for pair in (keyring.authority, keyring.serving, *((keyring.successor,) if keyring.successor else ())):

@@ -1,4 +1,4 @@
-"""Jobs at certain times."""
+"""CronJobs: schedules, time zones and names."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from baton.admission.rules.jobs import check_job_spec, defaulted
 from baton.model.cron import CronError, parse, time_zone
 
 NAME_LIMIT = 52
-"""A pod's 63, less the time that is appended to name a job."""
+"""The 63 characters of a pod name, less the time that is appended to name a job."""
 
 SCHEDULE_EMPTY = Rule(
     "cron-schedule-empty",
@@ -39,7 +39,7 @@ NAME = Rule(
 
 
 def check_cron_job(cron_job: Mapping[str, Any], findings: Findings) -> None:
-    """A new or changed one; plain limits and choices are in its schema."""
+    """Check a new or changed CronJob. Simple limits and choices are in its schema."""
     root = Field("", cron_job)
     spec = root["spec"]
     spec.mapping(findings)

@@ -1,8 +1,9 @@
-"""GPU shares that cannot be given, and pods that would help themselves to GPUs.
+"""Impossible GPU shares, and pods that would take GPUs by themselves.
 
-Kubelet puts a device plugin's environment before the container's own, so a container that sets `NVIDIA_VISIBLE_DEVICES`
-chooses its GPUs itself: the scheduler's books and the lock would be wrong about it. That is refused for every container
-of a pod that asks for shared GPUs; `void` and `none` in a container that asks for none only hide GPUs and are fine.
+Kubelet puts the environment of a device plugin before the container's own, so a container that sets
+`NVIDIA_VISIBLE_DEVICES` chooses its GPUs itself, and the scheduler's accounts and the lock would be wrong about it.
+That is refused for every container of a pod that asks for shared GPUs. `void` and `none` in a container without a
+GPU only hide GPUs and are allowed.
 """
 
 from collections.abc import Sequence
@@ -24,8 +25,8 @@ _HIDING = ("void", "none", "")
 
 SETS_VISIBLE_DEVICES = Rule(
     "sets-visible-devices",
-    "{field} sets {variable} to {value} in a pod that asks for {resource}: it would override the GPU that the "
-    "container is given; remove the variable",
+    "{field} sets {variable} to {value} in a pod that asks for {resource}: it would override the GPU that the"
+    " container is assigned; remove the variable",
 )
 SETS_PRELOAD = Rule(
     "sets-preload",
@@ -56,10 +57,10 @@ VGPU_MODE = Rule("vgpu-mode", "{field} is {value}, expected {modes}; no node has
 
 
 def wants_shares(spec: Field, slots: Sequence[str] = (SLOTS,)) -> str:
-    """The first resource of ours that the pod asks for, or nothing."""
-    nobody = Findings()
+    """The first resource of shared GPUs that the pod asks for, or nothing."""
+    ignored = Findings()
     for part in ("containers", "initContainers"):
-        for container in spec[part].items(nobody):
+        for container in spec[part].items(ignored):
             for name in (*slots, *_VGPU, GPU_MEMORY, GPU_NUMBER):
                 if container["resources"]["limits"][name]:
                     return name
@@ -67,17 +68,17 @@ def wants_shares(spec: Field, slots: Sequence[str] = (SLOTS,)) -> str:
 
 
 def default_shares(spec: Field, patches: Patches, *root: str | int) -> None:
-    """Memory of a card without a number of cards means one card; kubelet gives cards by their number alone."""
-    nobody = Findings()
+    """Memory of a card without a number of cards means one card, because kubelet assigns cards only by number."""
+    ignored = Findings()
     for part in ("containers", "initContainers"):
-        for place, container in enumerate(spec[part].items(nobody)):
+        for place, container in enumerate(spec[part].items(ignored)):
             limits = container["resources"]["limits"]
             if limits[VGPU_MEMORY] and not limits[VGPU_NUMBER]:
                 patches.set(*root, part, place, "resources", "limits", VGPU_NUMBER, value="1")
 
 
 def check_gpus(pod: Field, findings: Findings, slots: Sequence[str] = (SLOTS,)) -> None:
-    """A pod or a pod template: `metadata` and `spec`."""
+    """Check a pod or a pod template: `metadata` and `spec`."""
     spec = pod["spec"]
     resource = wants_shares(spec, slots)
     if not resource:
@@ -93,10 +94,10 @@ def check_gpus(pod: Field, findings: Findings, slots: Sequence[str] = (SLOTS,)) 
 
 
 def _warn_of_whole_cards(spec: Field, findings: Findings) -> None:
-    """Whole cards are given by NVIDIA's plugin: not ours to refuse, but their owner should know."""
-    nobody = Findings()
-    for container in spec["containers"].items(nobody):
-        for variable in container["env"].items(nobody):
+    """NVIDIA's plugin assigns whole cards, so this is a warning and not a refusal."""
+    ignored = Findings()
+    for container in spec["containers"].items(ignored):
+        for variable in container["env"].items(ignored):
             if container["resources"]["limits"][WHOLE] and variable["name"].value == VISIBLE_DEVICES:
                 findings.warn(
                     f"{variable.path} sets {VISIBLE_DEVICES} to {show(_given(variable))}: it overrides the cards that "
@@ -105,7 +106,7 @@ def _warn_of_whole_cards(spec: Field, findings: Findings) -> None:
 
 
 def _check_container(container: Field, findings: Findings, slots: Sequence[str]) -> str:
-    """What one container asks for; returns the resource its cards come from, or nothing."""
+    """Check one container. Returns the resource that its cards come from, or nothing."""
     limits = container["resources"]["limits"]
     names = [name for name in (*slots, *_VGPU, GPU_MEMORY, GPU_NUMBER, WHOLE) if limits[name]]
     amounts: dict[str, int] = {}
@@ -130,15 +131,15 @@ def _check_container(container: Field, findings: Findings, slots: Sequence[str])
     if limits[VGPU_MEMORY] and limits[VGPU_PERCENTAGE]:
         findings.warn(
             f"{limits.path} has both {VGPU_MEMORY} ({show(limits[VGPU_MEMORY].value)}) and {VGPU_PERCENTAGE} "
-            f"({show(limits[VGPU_PERCENTAGE].value)}); the percentage counts"
+            f"({show(limits[VGPU_PERCENTAGE].value)}); the percentage takes precedence"
         )
     return families[0] if families else ""
 
 
 def _check_environment(container: Field, asked: str, resource: str, findings: Findings) -> None:
-    nobody = Findings()
+    ignored = Findings()
     variables = {variable for vendor in vendors.VENDORS for variable in vendor.variables}
-    for variable in container["env"].items(nobody):
+    for variable in container["env"].items(ignored):
         name = variable["name"].value
         if name in variables:
             hides = not variable["valueFrom"] and (variable["value"].value or "") in _HIDING
@@ -154,7 +155,7 @@ def _given(variable: Field) -> object:
 
 
 def _amount(quantity: Field) -> int | None:
-    """A count of something that cannot be divided; None when it is none."""
+    """A whole number of indivisible units; None when it is not one."""
     value = quantity.value
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         return None

@@ -1,10 +1,10 @@
-"""Who waits for whom: finds a circle, if there is one."""
+"""Dependency graphs: finds a cycle, if there is one."""
 
 from collections.abc import Mapping, Sequence
 
 
 def cycle(edges: Mapping[str, Sequence[str]]) -> list[str]:
-    """A path that ends where it began, or nothing; without recursion, because the input is anybody's."""
+    """A path that ends where it began, or nothing. It does not recurse, because input may be arbitrarily deep."""
     done: set[str] = set()
     for start in edges:
         path: list[str] = []

@@ -1,4 +1,4 @@
-"""A task that wants its pods on certain NUMA nodes: such pods need whole CPUs of their own."""
+"""Tasks with a NUMA topology policy: their pods need exclusive whole CPUs."""
 
 from baton.admission.findings import Field, Findings, Rule
 from baton.model.quantities import QuantityError, scaled
@@ -10,9 +10,8 @@ TOPOLOGY_POLICY = Rule(
 )
 NOT_GUARANTEED = Rule(
     "not-guaranteed",
-    "{field} has topologyPolicy {value} but container {container} isn't Guaranteed: set limits for cpu and memory, "
-    "with "
-    "requests equal to them or left out",
+    "{field} has topologyPolicy {value} but container {container} isn't Guaranteed: set limits for cpu and "
+    "memory, with requests equal to them or omitted",
 )
 CPU_NOT_WHOLE = Rule(
     "cpu-not-whole",
@@ -22,16 +21,16 @@ CPU_NOT_WHOLE = Rule(
 
 
 def check_topology_policy(task: Field, findings: Findings) -> None:
-    """Nothing to check without a policy."""
+    """Check a task. Without a policy there is nothing to check."""
     policy = task["topologyPolicy"].text(findings)
     if policy not in POLICIES:
         findings.add(TOPOLOGY_POLICY, task["topologyPolicy"])
         return
     if policy in ("", "none"):
         return
-    nobody = Findings()
+    ignored = Findings()
     spec = task["template"]["spec"]
-    for container in (*spec["containers"].items(nobody), *spec["initContainers"].items(nobody)):
+    for container in (*spec["containers"].items(ignored), *spec["initContainers"].items(ignored)):
         limits, requests = container["resources"]["limits"], container["resources"]["requests"]
         if not all(_equal(limits[name], requests[name]) for name in ("cpu", "memory")):
             findings.add(NOT_GUARANTEED, Field(task.path, policy), container=container["name"].value)
@@ -40,7 +39,7 @@ def check_topology_policy(task: Field, findings: Findings) -> None:
 
 
 def _equal(limit: Field, request: Field) -> bool:
-    """A limit that the request, if there is one, is equal to."""
+    """Whether there is a limit, and a request, if set, equals it."""
     most = _milli(limit)
     return bool(most) and (not request or _milli(request) == most)
 

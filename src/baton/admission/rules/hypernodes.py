@@ -1,4 +1,4 @@
-"""Hyper nodes: what their schema, which is asked first, cannot say."""
+"""Hyper nodes: the checks that their schema, which comes first, cannot express."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,13 +15,17 @@ MEMBER_PATTERN = Rule(
     "{field} is {value}: member regexMatch pattern is invalid: {reason}; as in ^rack-1-node-.*",
 )
 MEMBER_LABELS = Rule(
-    "hypernode-labels", "{field} selects hyper nodes by labels: only nodes can be; name them or give a pattern"
+    "hypernode-labels",
+    "{field} selects hyper nodes by labels: labels can select only nodes; list hyper nodes by name or by pattern",
 )
-MEMBER_SELF = Rule("hypernode-self", "{field} is {value}, the hyper node itself; list others, of a lower tier")
+MEMBER_SELF = Rule(
+    "hypernode-self",
+    "{field} is {value}, the hyper node itself; list hyper nodes of a lower tier",
+)
 
 
 def check_hyper_node(hyper_node: Mapping[str, Any], findings: Findings) -> None:
-    """A new or changed one."""
+    """Check a new or changed hyper node."""
     root = Field("", hyper_node)
     spec = root["spec"]
     spec.mapping(findings)

@@ -1,4 +1,4 @@
-"""What a job can be refused for."""
+"""The rules that a job can break."""
 
 from baton.admission.findings import Rule
 
@@ -18,21 +18,22 @@ TTL = Rule(
     "{field} is {value} and should be greater than or equal to 0: 'ttlSecondsAfterFinished' cannot be less than zero",
 )
 MIN_SUCCESS = Rule(
-    "min-success", "{field} is {value} and should be greater than or equal to 1; remove it to need all pods"
+    "min-success",
+    "{field} is {value} and should be greater than or equal to 1; remove it to require all pods",
 )
 TOTAL = Rule(
     "min-available-total",
-    "{field} is {value} but the tasks have {total} replicas together: job 'minAvailable' should not be greater than "
-    "total "
-    "replicas in tasks (it must not be greater than total replicas)",
+    "{field} is {value} but the tasks have {total} replicas in total: job 'minAvailable' should not be "
+    "greater than total replicas in tasks (it must not be greater than total replicas)",
 )
 TASK_NAME = Rule(
     "task-name",
-    "{field} is {value}: it becomes a part of pods' names and should match them: lower-case letters, digits and inner "
-    "dashes, at most 63 characters, as in worker-1",
+    "{field} is {value}: it becomes part of pod names and should match their pattern: lower-case letters, "
+    "digits and inner dashes, at most 63 characters, as in worker-1",
 )
 TASK_TWICE = Rule(
-    "task-name-twice", "{field} is {value}, which another task has too: duplicated task name {value}; rename one"
+    "task-name-twice",
+    "{field} is {value}, which another task already has: duplicated task name {value}; rename one",
 )
 TASK_REPLICAS = Rule(
     "task-replicas",
@@ -51,21 +52,26 @@ TASK_MIN_REPLICAS = Rule(
 TASK_MAX_RETRY = Rule("task-max-retry", "{field} is {value} and should be greater than or equal to 0")
 POD_NAME = Rule(
     "pod-name",
-    "{field} is {value}: the last pod would be called {pod}, {length} characters, and a pod's name may have 63; "
-    "shorten "
-    "the names of the job or the task",
+    "{field} is {value}: the last pod would be named {pod} with {length} characters, and at most 63 are "
+    "allowed; shorten the name of the job or the task",
 )
-JOB_NAME = Rule("job-name", "{field} is {value}, {length} characters; a job's name may have 63")
-PLUGIN = Rule("plugin", "{field} is not known: unable to find job plugin: {plugin}; there are {plugins}{hint}")
+JOB_NAME = Rule(
+    "job-name",
+    "{field} is {value} with {length} characters; a job's name may have at most 63",
+)
+PLUGIN = Rule(
+    "plugin",
+    "{field} is not known: unable to find job plugin: {plugin}; the plugins are {plugins}{hint}",
+)
 MPI_TASK = Rule(
     "mpi-task",
-    "{field} names {role} task {task}, which is not there: The specified mpi {role} task was not found; the tasks "
-    "are {tasks}",
+    "{field} names {role} task {task}, which does not exist: The specified mpi {role} task was not found; the"
+    " tasks are {tasks}",
 )
 MOUNT_PATH = Rule("volume-mount-path", "{field} is {value}: mountPath should be at least 1 chars long, as in /data")
 MOUNT_TWICE = Rule(
     "volume-mount-path-twice",
-    "{field} is {value}, which another volume has too: duplicated mountPath; give each its own",
+    "{field} is {value}, which another volume already has: duplicated mountPath; use a different path for each",
 )
 VOLUME_CLAIM = Rule(
     "volume-claim",
@@ -73,9 +79,8 @@ VOLUME_CLAIM = Rule(
 )
 VOLUME_BOTH = Rule(
     "volume-claim-both",
-    "{field} has volumeClaimName {value} and a volumeClaim: give the name to use an existing claim, or the claim to "
-    "make "
-    "one, not both",
+    "{field} has volumeClaimName {value} and a volumeClaim: set the name to use an existing claim, or the "
+    "claim to create one",
 )
 VOLUME_CLAIM_NAME = Rule(
     "volume-claim-name",
@@ -90,15 +95,14 @@ DEPENDENCY = Rule(
 )
 DEPENDENCY_CYCLE = Rule(
     "depends-on-cycle",
-    "{field} waits for itself ({cycle}): job has dependencies between tasks, but doesn't form a directed acyclic "
-    "graph(DAG); take one of these names out of dependsOn",
+    "{field} waits for itself ({cycle}): job has dependencies between tasks, but doesn't form a directed "
+    "acyclic graph(DAG); remove one of these names from dependsOn",
 )
 ITERATION = Rule("depends-on-iteration", "{field} is {value}, expected any or all")
 PARTITIONS = Rule(
     "partitions",
-    "{field} has {total} partitions of {size} pods, but the task has {replicas} replicas; totalPartitions times "
-    "partitionSize "
-    "must be replicas",
+    "{field} has {total} partitions of {size} pods, but the task has {replicas} replicas; totalPartitions "
+    "times partitionSize must equal replicas",
 )
 MIN_PARTITIONS = Rule("min-partitions", "{field} is {value}, more than totalPartitions {total}; expected 0 to {total}")
 TOPOLOGY_BOTH = Rule(

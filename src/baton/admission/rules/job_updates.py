@@ -1,4 +1,4 @@
-"""Changed jobs: their size and priority may change, nothing else, because pods have been made from the rest."""
+"""Changed jobs: only size and priority may change, because pods were already created from the rest."""
 
 import copy
 import re
@@ -13,20 +13,21 @@ from baton.model.quantities import QuantityError, scaled
 _QUANTITY = re.compile(r"\.(limits|requests|overhead)\.[^\[\]]+$|\.(sizeLimit|divisor)$")
 _DURATION = re.compile(r"\.(timeout|runningEstimate)$")
 _NANO = 10**9
-"""The smallest part of a quantity that Kubernetes knows."""
+"""The smallest unit of a Kubernetes quantity."""
 
 UPDATE_TASKS = Rule(
-    "update-tasks", "{field} had {before} tasks and has {now}: job updates may not add or remove tasks; make a new job"
+    "update-tasks",
+    "{field} had {before} tasks and has {now}: job updates may not add or remove tasks; create a new job",
 )
 UPDATE_FIELDS = Rule(
     "update-fields",
     "{field} changed from {before} to {value}: job updates may not change fields other than `minAvailable`, "
-    "`tasks[*].replicas under spec` and `PriorityClassName`; make a new job",
+    "`tasks[*].replicas under spec` and `PriorityClassName`; create a new job",
 )
 
 
 def check_job_update(old: Mapping[str, Any], new: Mapping[str, Any], findings: Findings) -> None:
-    """A changed job: only its size and priority may change."""
+    """Check a changed job: only its size and priority may change."""
     before, now = Field("", old)["spec"], Field("", new)["spec"]
     if before.value == now.value:
         return
@@ -45,7 +46,7 @@ def check_job_update(old: Mapping[str, Any], new: Mapping[str, Any], findings: F
 
 
 def _as_made(job: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The job before the controller named the claims that it makes: a user may not give both, it must."""
+    """The job before the controller named the claims that it creates. Only the controller may set both."""
     made = copy.deepcopy(dict(job))
     _forget_names(made.get("spec"))
     return made
@@ -58,10 +59,10 @@ def _forget_names(spec: Any) -> None:
 
 
 def _fixed(spec: Field) -> Any:
-    """What of a specification may not change, defaults filled in.
+    """The part of a specification that may not change, with defaults filled in.
 
-    kubectl replaces the list of tasks by that of the manifest, which never had them: applying a file again with more
-    replicas is no other change.
+    kubectl replaces the list of tasks by the manifest's, which has no defaults: applying a file again with more
+    replicas must not count as another change.
     """
     fixed = defaulted(spec.value) if isinstance(spec.value, dict) else spec.value
     _forget_names(fixed)
@@ -80,7 +81,7 @@ def _mappings(value: Any) -> list[dict[str, Any]]:
 
 
 def _changes(path: str, before: Any, now: Any) -> list[tuple[str, Any, Any]]:
-    """Paths with what was there and what is there now; nothing and an empty value are the same."""
+    """Changed paths with their old and new values. A missing value equals an empty one."""
     if isinstance(before, dict | None) and isinstance(now, dict | None):
         found = []
         for key in dict.fromkeys((*(before or ()), *(now or ()))):
@@ -97,7 +98,7 @@ def _changes(path: str, before: Any, now: Any) -> list[tuple[str, Any, Any]]:
 
 
 def _equal(path: str, before: Any, now: Any) -> bool:
-    """Whether two texts are the same amount or time: programs write `1000m` as 1 and `90m` as 1h30m0s."""
+    """Whether two texts are the same amount or duration: programs write `1000m` as 1 and `90m` as 1h30m0s."""
     if before is None or now is None:
         return False
     if _DURATION.search(path):

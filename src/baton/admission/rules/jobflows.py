@@ -1,4 +1,4 @@
-"""Flows of jobs, and the templates that they make jobs from."""
+"""JobFlows and JobTemplates."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ CYCLE = Rule("flow-cycle", "{field} waits for itself ({cycle}): jobflow Flow is 
 
 
 def check_job_flow(flow: Mapping[str, Any], findings: Findings) -> None:
-    """A new or changed flow; a template may be used twice, the later entry then tells what it waits for."""
+    """Check a new or changed flow. If a template is used twice, the later entry defines its dependencies."""
     spec = Field("", flow)["spec"]
     spec.mapping(findings)
     steps = spec["flows"].items(findings)
@@ -43,7 +43,7 @@ def check_job_flow(flow: Mapping[str, Any], findings: Findings) -> None:
 
 
 def check_job_template(template: Mapping[str, Any], findings: Findings) -> None:
-    """A template, as the job that will be made of it."""
+    """Check a template like the job that will be created from it."""
     spec = Field("", template)["spec"]
     whole = defaulted(spec.mapping(findings))
     check_job_spec(Field(spec.path, whole), findings, Field("", template)["metadata"]["name"])

@@ -1,7 +1,7 @@
-"""Jobs: defaults, and everything about a job that can be judged without asking the cluster.
+"""Jobs: defaults, and the checks that need no information from the cluster.
 
-The same checks run in both webhooks. The mutating one comes before the API server compares the object with its schema,
-so a mistake is answered with our sentence and not with the schema's; the validating one sees what is stored in the end.
+The same checks run in both webhooks. The mutating one runs before the API server validates the schema, so users see our
+sentence and not the schema's. The validating one sees the object as it is stored.
 """
 
 import re
@@ -26,7 +26,7 @@ DEFAULT_MAX_RETRY = 3
 
 _NAME_LIMIT = 63
 _GENERATED = "xxxxx"
-"""As long as what the API server appends to a generateName."""
+"""As long as the suffix that the API server appends to a generateName."""
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
 _SUBDOMAIN_LIMIT = 253
@@ -34,9 +34,9 @@ _ITERATIONS = ("", "any", "all")
 
 
 def default_job(spec: Mapping[str, Any], scheduler_name: str = DEFAULT_SCHEDULER, *root: str) -> Patches:
-    """What a job gets where it says nothing, as patches below `root`."""
+    """The defaults of a job, as patches below `root`."""
     patches = Patches()
-    nobody = Findings()
+    ignored = Findings()
     field = Field("spec", spec)
     if not spec.get("queue"):
         patches.set(*root, "queue", value=DEFAULT_QUEUE)
@@ -45,13 +45,13 @@ def default_job(spec: Mapping[str, Any], scheduler_name: str = DEFAULT_SCHEDULER
     if not spec.get("maxRetry"):
         patches.set(*root, "maxRetry", value=DEFAULT_MAX_RETRY)
     minimum = 0
-    for place, task in enumerate(field["tasks"].items(nobody)):
+    for place, task in enumerate(field["tasks"].items(ignored)):
         if not isinstance(task.value, dict):
             continue
         minimum += _default_task(task, place, patches, (*root, "tasks", place))
     if not spec.get("minAvailable") and minimum > 0:
         patches.set(*root, "minAvailable", value=minimum)
-    plugins = field["plugins"].mapping(nobody)
+    plugins = field["plugins"].mapping(ignored)
     implied = dict.fromkeys(needed for name in plugins for needed in job_plugins.IMPLIED.get(name, ()))
     for needed in implied:
         if needed not in plugins:
@@ -60,14 +60,14 @@ def default_job(spec: Mapping[str, Any], scheduler_name: str = DEFAULT_SCHEDULER
 
 
 def _default_task(task: Field, place: int, patches: Patches, path: tuple[str | int, ...]) -> int:
-    """One task's defaults; returns its part of the job's minAvailable."""
-    nobody = Findings()
+    """Set the defaults of one task. Returns its share of the job's minAvailable."""
+    ignored = Findings()
     if task["name"].value in (None, ""):
         patches.set(*path, "name", value=f"default{place}")
     if not task["maxRetry"].value:
         patches.set(*path, "maxRetry", value=DEFAULT_MAX_RETRY)
-    replicas = task["replicas"].number(nobody) or 0
-    minimum = task["minAvailable"].number(nobody)
+    replicas = task["replicas"].number(ignored) or 0
+    minimum = task["minAvailable"].number(ignored)
     if minimum is None:
         minimum = replicas
         patches.set(*path, "minAvailable", value=replicas)
@@ -79,12 +79,12 @@ def _default_task(task: Field, place: int, patches: Patches, path: tuple[str | i
 
 
 def defaulted(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of a job specification with its defaults, for checking templates of jobs."""
+    """A copy of a job specification with its defaults, to check job templates."""
     return patched(spec, default_job(spec))
 
 
 def check_job(job: Mapping[str, Any], findings: Findings, slots: Sequence[str] = (SLOTS,)) -> None:
-    """A new job."""
+    """Check a new job."""
     metadata = Field("", job)["metadata"]
     name = metadata["name"]
     if not name and metadata["generateName"]:
@@ -95,7 +95,7 @@ def check_job(job: Mapping[str, Any], findings: Findings, slots: Sequence[str] =
 
 
 def check_job_spec(spec: Field, findings: Findings, name: Field, slots: Sequence[str] = (SLOTS,)) -> None:
-    """A job's specification with its defaults set; `name` is that of the job, as far as it is known."""
+    """Check a job specification with its defaults set. `name` is the name of the job, if known."""
     spec.mapping(findings)
     for key, rule, least in (
         ("minAvailable", rules.MIN_AVAILABLE, 0),
@@ -121,7 +121,7 @@ def check_job_spec(spec: Field, findings: Findings, name: Field, slots: Sequence
 
 
 def check_topology(topology: Field, findings: Findings) -> None:
-    """The network topology of a job, a partition or a pod group."""
+    """Check the network topology of a job, a partition or a pod group."""
     topology.mapping(findings)
     if topology["highestTierAllowed"] and topology["highestTierName"].value:
         findings.add(rules.TOPOLOGY_BOTH, Field(topology.path, topology["highestTierAllowed"].value))
@@ -210,7 +210,7 @@ def _check_plugins(spec: Field, findings: Findings, tasks: list[str]) -> None:
 
 
 def _argument(words: list[str], name: str) -> str:
-    """The value of `--name=value` or `--name value`; the plugin's default is the name itself."""
+    """The value of `--name=value` or `--name value`. The default of the plugin is the name itself."""
     for place, word in enumerate(words):
         flag, equals, value = word.lstrip("-").partition("=")
         if flag == name and equals:

@@ -1,4 +1,4 @@
-"""Lifecycle policies of jobs and tasks: which events may call for which actions."""
+"""Lifecycle policies of jobs and tasks: valid events and actions."""
 
 from baton.admission.findings import Field, Findings, Rule
 from baton.model.durations import parse_duration_s
@@ -27,8 +27,8 @@ ACTIONS = (
 
 BOTH = Rule(
     "policy-event-and-exit-code",
-    "{field} has an event and exitCode {value}: a policy must not specify event and exitCode simultaneously; make two "
-    "policies of it",
+    "{field} has an event and exitCode {value}: a policy must not specify event and exitCode simultaneously; "
+    "split it into two policies",
 )
 NEITHER = Rule(
     "policy-without-event",
@@ -38,28 +38,31 @@ EVENT = Rule("policy-event", "{field} is {value}: invalid policy event; valid ev
 ACTION = Rule("policy-action", "{field} is {value}: invalid policy action; valid actions are {actions}")
 EVENT_TWICE = Rule(
     "policy-event-twice",
-    "{field} is {value}, which another policy has too: duplicate event across different policy; keep one of them",
+    "{field} is {value}, which another policy already has: duplicate event across different policy; keep one of them",
 )
 EXIT_CODE_ZERO = Rule(
     "policy-exit-code-zero",
     "{field} is {value}: 0 is not a valid error code; a container that ends with 0 has succeeded",
 )
 EXIT_CODE_TWICE = Rule(
-    "policy-exit-code-twice", "{field} is {value}, which another policy has too: duplicate exitCode; keep one of them"
+    "policy-exit-code-twice",
+    "{field} is {value}, which another policy already has: duplicate exitCode; keep one of them",
 )
 ANY_AND_OTHERS = Rule(
     "policy-any-and-others",
-    "{field} has `*` beside other events: if there's * here, no other policy should be here; remove `*` or the others",
+    "{field} has `*` together with other events: if there's * here, no other policy should be here; remove "
+    "`*` or the others",
 )
 TIMEOUT = Rule("policy-timeout", "{field} is {value}, expected a duration such as 30s, 10m or 1h30m")
 PENDING_TIMEOUT = Rule(
     "policy-pending-timeout",
-    "{field} is {value}: a policy on PodPending needs it, as in `timeout: 10m`; every pod waits a little",
+    "{field} is {value}: a policy for PodPending needs a timeout, as in `timeout: 10m`, because every pod is "
+    "pending for a moment",
 )
 
 
 def check_policies(policies: Field, findings: Findings) -> None:
-    """All policies of one job or task."""
+    """Check all policies of one job or task."""
     events: set[str] = set()
     codes: set[int] = set()
     for policy in policies.items(findings):
@@ -92,7 +95,7 @@ def check_policies(policies: Field, findings: Findings) -> None:
 
 
 def _events(policy: Field, findings: Findings) -> dict[str, str]:
-    """The events of one policy by their paths; one that is named twice in it counts once."""
+    """The events of one policy by their paths. An event that is named twice counts once."""
     found = {item.path: item.text(findings) for item in policy["events"].items(findings)}
     if event := policy["event"].text(findings):
         found[policy["event"].path] = event

@@ -12,7 +12,7 @@ from baton.model.volcano import Queue
 MIN_MEMBER = Rule("min-member", "{field} is {value} and should be greater than or equal to 0")
 QUEUE_MISSING = Rule(
     "queue-missing",
-    "{field} is {value}: unable to find {what} queue: there is no queue of that name; make it, or use one of "
+    "{field} is {value}: unable to find {what} queue: no queue has this name; create it, or use one of "
     "`kubectl get queues`",
 )
 QUEUE_CLOSED = Rule(
@@ -30,7 +30,7 @@ QUEUE_NOT_LEAF = Rule(
 
 
 def default_pod_group(group: Mapping[str, Any], namespace_annotations: Mapping[str, str]) -> Patches:
-    """A group in the default queue goes to the queue of its namespace, if that has one."""
+    """Move a group in the default queue to the queue of its namespace, if the namespace names one."""
     patches = Patches()
     queue = Field("", group)["spec"]["queue"].value or DEFAULT_QUEUE
     chosen = namespace_annotations.get(QUEUE_OF_POD)
@@ -42,7 +42,7 @@ def default_pod_group(group: Mapping[str, Any], namespace_annotations: Mapping[s
 
 
 def check_pod_group(group: Mapping[str, Any], findings: Findings) -> None:
-    """What can be said of a group without knowing the queues."""
+    """Check a group without looking at the queues."""
     spec = Field("", group)["spec"]
     spec.mapping(findings)
     minimum = spec["minMember"].number(findings)
@@ -56,10 +56,10 @@ def check_pod_group(group: Mapping[str, Any], findings: Findings) -> None:
 def check_queue_choice(
     field: Field, queue: Queue | None, children: list[str], findings: Findings, *, what: str = "job"
 ) -> None:
-    """Whether something may wait in a queue.
+    """Check whether a job or group may wait in a queue.
 
-    The default queue may be missing: the scheduler makes it when it starts. A queue without a state is new, and open:
-    people apply a queue and its first job in one file.
+    The default queue may be missing, because the scheduler creates it when it starts. A queue without a state is new
+    and counts as open: users apply a queue and its first job in one file.
     """
     name = field.value or DEFAULT_QUEUE
     if name == ROOT_QUEUE and what == "job":

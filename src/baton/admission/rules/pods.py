@@ -1,4 +1,4 @@
-"""Pods that our scheduler places or our agent gives GPUs to; everybody else's pods are not looked at."""
+"""Pods that our scheduler places or that get GPUs from our agent. All other pods pass unchecked."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ BUDGET_BOTH = Rule(
 def check_pod(
     pod: Mapping[str, Any], findings: Findings, scheduler_names: Sequence[str], slots: Sequence[str] = (SLOTS,)
 ) -> None:
-    """A new pod, or one that gets an ephemeral container."""
+    """Check a new pod, or one that gets an ephemeral container."""
     root = Field("", pod)
     if root["spec"]["schedulerName"].value in scheduler_names:
         _check_budget(root["metadata"]["annotations"], findings)
@@ -34,7 +34,7 @@ def check_pod(
 
 
 def _check_budget(annotations: Field, findings: Findings) -> None:
-    """How many pods of the job may be missing at a time."""
+    """Check how many pods of the job may be missing at a time."""
     budgets = [annotations[key] for key in (JDB_MIN_AVAILABLE, JDB_MAX_UNAVAILABLE) if annotations[key]]
     if len(budgets) == 2:
         findings.add(BUDGET_BOTH, annotations, first=JDB_MIN_AVAILABLE, second=JDB_MAX_UNAVAILABLE)

@@ -1,6 +1,6 @@
-"""Queues: defaults, limits that fit into each other, and the tree that they form.
+"""Queues: defaults, limits that must be consistent, and the tree that they form.
 
-`Tree` is what the checks need to know of the other queues; where it comes from is not their affair.
+`Tree` contains what the checks need to know about the other queues. The caller provides it.
 """
 
 import re
@@ -14,7 +14,7 @@ from baton.model.quantities import QuantityError, amount, text_of
 from baton.model.volcano import Queue
 
 MAX_DEPTH = 5
-"""How many queues may stand above each other, root not counted."""
+"""The greatest depth of the queue tree, not counting root."""
 
 _WEIGHT = re.compile(r"\d+(\.\d+)?")
 _STATES = ("", QueueState.OPEN, QueueState.CLOSED)
@@ -28,21 +28,18 @@ STATE = Rule("queue-state", "{field} is {value}: queue state must be in [Open Cl
 QUANTITY = Rule("queue-quantity", "{field} is {value}, expected a quantity such as 4, 500m or 16Gi, not negative")
 DESERVED_CAPABILITY = Rule(
     "queue-deserved-capability",
-    "{field} is {value} but spec.capability has {limit} of {resource}: deserved should less equal than capability "
-    "(it must be "
-    "<= capability); raise capability or lower it",
+    "{field} is {value} but spec.capability has {limit} of {resource}: deserved should less equal than "
+    "capability (it must be <= capability); raise capability or lower this value",
 )
 GUARANTEE_CAPABILITY = Rule(
     "queue-guarantee-capability",
-    "{field} is {value} but spec.capability has {limit} of {resource}: guarantee should less equal than capability "
-    "(it must be "
-    "<= capability); raise capability or lower it",
+    "{field} is {value} but spec.capability has {limit} of {resource}: guarantee should less equal than "
+    "capability (it must be <= capability); raise capability or lower this value",
 )
 GUARANTEE_DESERVED = Rule(
     "queue-guarantee-deserved",
-    "{field} is {value} but spec.deserved has {limit} of {resource}: guarantee should less equal than deserved "
-    "(deserved must "
-    "be >= guarantee); raise deserved or lower it",
+    "{field} is {value} but spec.deserved has {limit} of {resource}: guarantee should less equal than "
+    "deserved (deserved must be >= guarantee); raise deserved or lower this value",
 )
 HIERARCHY_LENGTH = Rule(
     "queue-hierarchy-length",
@@ -52,20 +49,24 @@ HIERARCHY_LENGTH = Rule(
 )
 HIERARCHY_WEIGHT = Rule(
     "queue-hierarchy-weight",
-    "{field} is {value}, in which {weight} is an invalid number or not one: each weight must be larger than 0, as in "
-    "1/2/8",
+    "{field} is {value}, in which {weight} is an invalid number: each weight must be larger than 0, as in 1/2/8",
 )
 HIERARCHY_INSIDE = Rule(
     "queue-hierarchy-inside",
-    "{field} is {value}: it is not allowed to be in the sub path of {other} of queue {queue}; jobs wait in leaves only",
+    "{field} is {value}: it is not allowed to be in the sub path of {other} of queue {queue}; only leaf "
+    "queues hold jobs",
 )
-PARENT_MISSING = Rule("queue-parent-missing", "{field} is {value}: parent queue {parent} not found; make it first")
+PARENT_MISSING = Rule(
+    "queue-parent-missing",
+    "{field} is {value}: parent queue {parent} not found; create it first",
+)
 PARENT_SELF = Rule(
-    "queue-parent-cycle", "{field} is {value}: the queue would be above itself ({cycle}); choose another parent"
+    "queue-parent-cycle",
+    "{field} is {value}: the queue would be its own ancestor ({cycle}); choose another parent",
 )
 PARENT_DEPTH = Rule(
     "queue-parent-depth",
-    "{field} is {value}: the queue would be at depth {depth}, and {limit} is the most; attach it higher up",
+    "{field} is {value}: the queue would be at depth {depth}, and the limit is {limit}; attach it higher up",
 )
 PARENT_BUSY = Rule(
     "queue-parent-busy",
@@ -85,8 +86,8 @@ CHILD_SUM = Rule(
 )
 ROOT_LIMITS = Rule(
     "queue-root",
-    "{field} is {value}: root stands for the whole cluster and takes no capability, deserved or guarantee; give them to"
-    " the queues below it",
+    "{field} is {value}: root represents the whole cluster and has no capability, deserved or guarantee; set "
+    "them on the queues below it",
 )
 DELETE_SYSTEM = Rule(
     "queue-delete-system", "{field} is {value}: `{queue}` queue can not be deleted; the scheduler needs it"
@@ -109,7 +110,7 @@ class Tree:
         return self._queues.get(name)
 
     def children(self, name: str) -> list[Queue]:
-        """The queues right below one; those without a parent are below root, which is below nothing."""
+        """The direct children of a queue. Queues without a parent are children of root."""
         return [
             queue
             for queue in self._queues.values()
@@ -117,7 +118,7 @@ class Tree:
         ]
 
     def path(self, parent: str) -> list[str]:
-        """From a parent up to root; a circle ends where it closes."""
+        """The path from a parent up to root. A cycle ends where it closes."""
         found: list[str] = []
         while parent and parent not in found:
             found.append(parent)
@@ -130,7 +131,7 @@ class Tree:
 
 
 def default_queue(queue: Mapping[str, Any]) -> Patches:
-    """What a new queue gets where it says nothing."""
+    """The defaults of a new queue."""
     patches = Patches()
     spec = queue.get("spec")
     if not isinstance(spec, dict):
@@ -149,7 +150,7 @@ def default_queue(queue: Mapping[str, Any]) -> Patches:
 
 
 def check_queue(queue: Mapping[str, Any], findings: Findings) -> None:
-    """What can be said of a queue without knowing the others."""
+    """Check a queue without looking at the others."""
     root = Field("", queue)
     spec = root["spec"]
     spec.mapping(findings)
@@ -186,7 +187,7 @@ def _check_hierarchy(annotations: Field, findings: Findings) -> None:
 
 
 def queue_changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Whether anything changed that is checked: the specification, or the place that annotations give the queue."""
+    """Whether a checked part changed: the specification, or the position given by annotations."""
     old, new = Field("", before)["metadata"]["annotations"], Field("", now)["metadata"]["annotations"]
     return before.get("spec") != now.get("spec") or any(
         old[key].value != new[key].value for key in (HIERARCHY, HIERARCHY_WEIGHTS)
@@ -200,10 +201,10 @@ def check_place(
     max_depth: int = MAX_DEPTH,
     before: Mapping[str, Any] | None = None,
 ) -> None:
-    """Where a queue stands among the others, and whether the limits around it hold.
+    """Check the position of a queue in the tree, and the limits of its parent and children.
 
-    Of a queue that was there `before` only what changed is checked: one whose place or amounts a new queue would not
-    get can still be given another weight.
+    For a queue that existed `before`, only changes are checked: a queue whose position or amounts would now be refused
+    can still get another weight.
     """
     root = Field("", queue)
     name = str(root["metadata"]["name"].value)
@@ -224,7 +225,7 @@ def check_place(
 
 
 def _check_parent(field: Field, name: str, tree: Tree, findings: Findings, max_depth: int) -> bool:
-    """Whether a queue may stand below another; False when there is no such place at all."""
+    """Check whether a queue may be below another. False when that position cannot exist."""
     parent_name = str(field.value or ROOT_QUEUE)
     parent = tree.get(parent_name)
     if parent is None and parent_name != ROOT_QUEUE:
@@ -237,7 +238,7 @@ def _check_parent(field: Field, name: str, tree: Tree, findings: Findings, max_d
     depth = len([one for one in above if one != ROOT_QUEUE]) + 1
     if depth > max_depth:
         findings.add(PARENT_DEPTH, field, depth=depth, limit=max_depth)
-    # A parent's pods are those of its children; only a leaf's are its own, and would be left in a queue above others.
+    # A parent's pods are those of its children. The pods of a leaf are its own, and would be left in an inner queue.
     pods = parent.status.allocated.get("pods", 0) if parent is not None else 0
     if parent_name != ROOT_QUEUE and not tree.children(parent_name) and amount("pods", pods) > 0:
         findings.add(PARENT_BUSY, field, parent=parent_name, queue=name, pods=pods)
@@ -245,7 +246,7 @@ def _check_parent(field: Field, name: str, tree: Tree, findings: Findings, max_d
 
 
 def _check_limits(spec: Field, name: str, parent_name: str, tree: Tree, findings: Findings) -> None:
-    """What a queue may have against what the queue above it has, and those below it against what it has."""
+    """Compare the limits of a queue with those of its parent, and those of its children with its own."""
     children = tree.children(name)
     if (parent := tree.get(parent_name)) is not None:
         limits = _known(parent.spec.capability)
@@ -303,7 +304,7 @@ def _promised(kind: str, queues: Iterable[Queue], resource: str) -> int:
 
 
 def check_queue_deletion(name: str, tree: Tree, findings: Findings) -> None:
-    """Whether a queue may go."""
+    """Check whether a queue may be deleted."""
     field = Field("metadata.name", name)
     if name in (DEFAULT_QUEUE, ROOT_QUEUE):
         findings.add(DELETE_SYSTEM, field, queue=name)
@@ -329,7 +330,7 @@ def _known(quantities: Mapping[str, Any]) -> Amounts:
 
 
 def _compare(field: Field, amounts: Amounts, limits: Amounts, rule: Rule, findings: Findings) -> None:
-    """Every amount against a limit; one that is not mentioned is zero."""
+    """Compare every amount with a limit. A missing limit is zero."""
     for resource, own in amounts.items():
         if own > limits.get(resource, 0):
             findings.add(rule, field[resource], limit=text_of(resource, limits.get(resource, 0)), resource=resource)

@@ -1,8 +1,9 @@
 """Groups of pods that an administrator sends to certain nodes or to a certain scheduler.
 
-The file has Volcano's format (`resourceGroups:`). A pod belongs to the first group whose `object` fits: its namespace,
-or an annotation `key: value`; without an `object` the annotation is `volcano.sh/resource-group` with the group's name.
-What a pod says itself stays: labels and tolerations are added, affinity and scheduler only where it has none.
+The file has Volcano's format (`resourceGroups:`). A pod belongs to the first group whose `object` matches: its
+namespace, or an annotation `key: value`. Without an `object`, the annotation is `volcano.sh/resource-group` with the
+name of the group. Settings of the pod stay: labels and tolerations are added, affinity and scheduler only where the pod
+has none.
 """
 
 from collections.abc import Mapping
@@ -23,18 +24,18 @@ _KEYS = ("namespace", "annotation")
 
 
 class ResourceGroupError(BatonError):
-    """The configuration cannot be used; the sentence names the file and the field."""
+    """The configuration cannot be used. The message names the file and the field."""
 
 
 class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which pods are meant."""
+    """Which pods belong to a group."""
 
     key: str = "annotation"
     value: tuple[str, ...] = ()
 
 
 class ResourceGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """One group and what its pods get."""
+    """One group and the settings for its pods."""
 
     resource_group: str
     object: Match | None = None
@@ -71,26 +72,26 @@ def read_groups(path: Path) -> tuple[ResourceGroup, ...]:
 
 
 def _given(value: Any) -> Any:
-    """Without what is empty, which says nothing; and with keys that are texts, which YAML does not ask for."""
+    """Without empty values, which mean nothing, and with all keys as text, which YAML does not require."""
     if isinstance(value, dict):
         return {str(key): _given(inner) for key, inner in value.items() if inner is not None}
     return [_given(inner) for inner in value if inner is not None] if isinstance(value, list) else value
 
 
 def _mistakes(content: Any) -> list[str]:
-    """Everything that is wrong with a file's content: the field, its value, and what would be right."""
+    """All mistakes in the content of a file: the field, its value, and what is expected."""
     if not isinstance(content, dict):
         return [f"it holds {show(content)}, expected `resourceGroups:` and a list of groups"]
-    findings, said = Findings(), _unknown(Field("", content), _Configuration)
+    findings, mistakes = Findings(), _unknown(Field("", content), _Configuration)
     for group in Field("", content)["resourceGroups"].items(findings):
         if not isinstance(group.value, dict):
-            said.append(
-                f"{group.path} is {show(group.value)}, expected a group: `resourceGroup:` and what its pods get"
+            mistakes.append(
+                f"{group.path} is {show(group.value)}, expected a group: `resourceGroup:` and the settings for its pods"
             )
             continue
-        said += _unknown(group, ResourceGroup)
+        mistakes += _unknown(group, ResourceGroup)
         if not group["resourceGroup"].text(findings):
-            said.append(
+            mistakes.append(
                 f"{group.path}.resourceGroup is {show(group['resourceGroup'].value)}, expected the group's name"
             )
         group["schedulerName"].text(findings)
@@ -98,31 +99,31 @@ def _mistakes(content: Any) -> list[str]:
             toleration.mapping(findings)
         for _, label in group["labels"].fields(findings):
             label.text(findings)
-        said += _mistakes_of_match(group["object"], findings)
+        mistakes += _mistakes_of_match(group["object"], findings)
         if not _is_affinity(group["affinity"].value):
             shown = show(group["affinity"].value)
-            said.append(f"{group.path}.affinity is {shown}, expected an affinity as in a pod (`nodeAffinity:` …)")
-    return [*(finding.sentence for finding in findings.refusals), *said]
+            mistakes.append(f"{group.path}.affinity is {shown}, expected an affinity as in a pod (`nodeAffinity:` …)")
+    return [*(finding.sentence for finding in findings.refusals), *mistakes]
 
 
 def _mistakes_of_match(match: Field, findings: Findings) -> list[str]:
     match.mapping(findings)
     match["value"].texts(findings)
-    said = _unknown(match, Match)
+    mistakes = _unknown(match, Match)
     if match["key"] and match["key"].value not in _KEYS:
-        said.append(f"{match['key'].path} is {show(match['key'].value)}, expected {' or '.join(_KEYS)}")
-    return said
+        mistakes.append(f"{match['key'].path} is {show(match['key'].value)}, expected {' or '.join(_KEYS)}")
+    return mistakes
 
 
 def _unknown(field: Field, kind: type[msgspec.Struct]) -> list[str]:
-    """Names that a mapping should not have; most are misspelt."""
+    """Unknown names in a mapping. Most are misspelt."""
     known = [each.encode_name for each in msgspec.structs.fields(kind)]
-    said = []
+    mistakes = []
     for key in field.value if isinstance(field.value, dict) else ():
         if key not in known:
             hint = did_you_mean(key, known, lead="; ")
-            said.append(f"{field[key].path} is not known; the fields are {', '.join(known)}{hint}")
-    return said
+            mistakes.append(f"{field[key].path} is not known; the fields are {', '.join(known)}{hint}")
+    return mistakes
 
 
 def _is_affinity(value: Any) -> bool:
@@ -133,15 +134,15 @@ def _is_affinity(value: Any) -> bool:
 
 
 def default_pod(pod: Mapping[str, Any], namespace: str, groups: tuple[ResourceGroup, ...]) -> Patches:
-    """What the pod's group adds to it."""
+    """The settings that a pod gets from its group."""
     patches = Patches()
-    nobody = Findings()
+    ignored = Findings()
     root = Field("", pod)
-    annotations = root["metadata"]["annotations"].mapping(nobody)
+    annotations = root["metadata"]["annotations"].mapping(ignored)
     group = next((one for one in groups if one.fits(namespace, annotations)), None)
     if group is None:
         return patches
-    spec = root["spec"].mapping(nobody)
+    spec = root["spec"].mapping(ignored)
     if group.labels:
         patches.set("spec", "nodeSelector", value={**(spec.get("nodeSelector") or {}), **group.labels})
     if group.tolerations:

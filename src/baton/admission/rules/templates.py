@@ -1,7 +1,7 @@
-"""The shape of a pod specification: what people most often write wrong, with the right form in the sentence.
+"""The form of a pod specification: the most frequent mistakes, with the correct form in the sentence.
 
-This is not Kubernetes' validation, which the API server is asked to do itself (`baton.admission.cluster`): that
-one answers a wrong type with words about Go structs. Here the frequent mistakes are caught first.
+This does not replace the validation by the API server (`baton.admission.cluster`), which answers a wrong type with
+words about Go structs. It catches the frequent mistakes first.
 """
 
 from baton.admission.findings import Field, Findings, Rule
@@ -15,7 +15,7 @@ LABEL_VALUE = Rule(
 
 
 def check_template(template: Field, findings: Findings) -> None:
-    """A pod template's labels, annotations and specification."""
+    """Check the labels, annotations and specification of a pod template."""
     if not template:
         findings.add(NO_TEMPLATE, template)
         return
@@ -26,7 +26,7 @@ def check_template(template: Field, findings: Findings) -> None:
 
 
 def check_spec(spec: Field, findings: Findings) -> None:
-    """A pod specification."""
+    """Check a pod specification."""
     spec.mapping(findings)
     before = len(findings.refusals)
     containers = spec["containers"].items(findings)
