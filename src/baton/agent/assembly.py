@@ -1,4 +1,4 @@
-"""The agent as it runs on a node: the core with the companions that the configuration asks for."""
+"""The agent as it runs on a node: the core with the companions that the configuration enables."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def assemble(config: AgentConfig, node: str, config_path: Path | None = None) ->
 
 
 def _client() -> Client | None:
-    """The way to the API server; a node without one still shares its GPUs."""
+    """A client of the API server; a node without one still shares its GPUs."""
     try:
         return Client.from_environment(qps=10, burst=20, timeout_s=10.0, user_agent="baton-agent")
     except BatonError as error:

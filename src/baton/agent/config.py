@@ -2,7 +2,8 @@
 
 One file serves a whole cluster. `resources` is what every node offers; an entry of `nodes` whose pattern fits the
 node's name replaces parts of it. Within a resource, `cards` picks cards by UUID, index or model and overrides the
-resource's values for them; the first entry that fits a card counts. A resource without `cards` takes every card.
+resource's values for them; the first entry that matches a card counts. A resource without `cards` takes every card of
+its vendor.
 
     resources:
       - name: nvshare.com/gpu
@@ -15,8 +16,8 @@ resource's values for them; the first entry that fits a card counts. A resource 
           - index: 7
             use: false
 
-Everything that can be wrong without looking at the hardware is found when the file is read, all at once; what depends
-on the cards (a card in two resources, too many slots for kubelet) is found by `resources.plan`, also all at once.
+Reading the file reports every mistake that can be found without the hardware, all at once. `offers.plan` does the same
+for mistakes that depend on the cards: a card in two resources, too many slots for kubelet.
 """
 
 import enum
@@ -51,37 +52,37 @@ class Kind(enum.StrEnum):
     """What a resource counts."""
 
     SLOTS = "slots"
-    """Time-shared slots of a card, as nvshare has them."""
+    """Time-shared slots of a card, as in nvshare."""
     VGPU = "vgpu"
-    """Shares with limits on memory and cores, as Volcano's vGPU has them: three resources that belong together."""
+    """Shares with limits on memory and cores, as Volcano's vGPU: three resources that belong together."""
     WHOLE = "whole"
-    """Cards that one container has for itself."""
+    """Cards that one container uses alone."""
 
 
 class Sharing(enum.StrEnum):
-    """Who may run on a card at one moment; the lock daemon sees to it."""
+    """Who may run on a card at one moment; the lock daemon enforces it."""
 
     AUTO = "auto"
-    """The daemon decides by what fits and what it measures."""
+    """The daemon decides by memory demand and by its measurements."""
     EXCLUSIVE = "exclusive"
     CONCURRENT = "concurrent"
 
 
 class CardRule(msgspec.Struct, frozen=True, rename="kebab"):
-    """Which cards, and what is different for them. A card must fit every selector that is given."""
+    """Which cards, and what is different for them. A card must match every given selector."""
 
     uuid: str | None = None
     index: Annotated[int, Meta(ge=0)] | None = None
     model: str | None = None
-    """A pattern with * and ?, compared without regard to case."""
+    """A pattern with * and ?; case does not matter."""
     use: bool = True
-    """False leaves the card out of this resource."""
+    """False excludes the card from this resource."""
     replicas: _Replicas | None = None
     sharing: Sharing | None = None
     memory_overcommit: _Overcommit | None = None
 
     def fits(self, card: Card) -> bool:
-        """Whether this rule is about `card`."""
+        """Whether this rule matches `card`."""
         return (
             (self.uuid is None or self.uuid == card.id)
             and (self.index is None or self.index == card.index)
@@ -100,26 +101,26 @@ class Resource(msgspec.Struct, frozen=True, rename="kebab"):
     """Slots, or shares, per card."""
     policy: Policy = Policy.SPREAD
     max_per_container: Annotated[int, Meta(ge=0)] = 0
-    """A container that asks for more is refused; 0 is no limit."""
+    """A container that asks for more is refused; 0 means no limit."""
     sharing: Sharing = Sharing.AUTO
     memory_overcommit: _Overcommit = 1.0
-    """How much of a card's memory may be promised in all, as a multiple of what it has."""
+    """How much memory of a card may be promised in total, as a multiple of its memory."""
     only_listed_cards: bool = False
-    """Take the cards that a rule names and no others."""
+    """Take only cards that a rule names."""
     cards: tuple[CardRule, ...] = ()
     memory_name: str = "volcano.sh/vgpu-memory"
-    """Of kind vgpu: the resource that counts memory."""
+    """For kind vgpu: the resource that counts memory."""
     cores_name: str = "volcano.sh/vgpu-cores"
-    """Of kind vgpu: the resource that counts percents of a card's cores."""
+    """For kind vgpu: the resource that counts percents of a card's cores."""
     memory_unit_mib: Annotated[int, Meta(ge=1, le=65536)] = 1
-    """Of kind vgpu: what one unit of the memory resource stands for; Volcano's gpuMemoryFactor."""
+    """For kind vgpu: the size of one unit of the memory resource; Volcano's gpuMemoryFactor."""
 
     def names(self) -> tuple[str, ...]:
         """Every resource name that this entry offers to kubelet."""
         return (self.name, self.memory_name, self.cores_name) if self.kind is Kind.VGPU else (self.name,)
 
     def rule_for(self, card: Card) -> CardRule | None:
-        """What holds for `card`; None when this resource does not take it."""
+        """The rule for `card`; None if this resource does not take it."""
         if card.vendor != self.vendor:
             return None
         rule = next((rule for rule in self.cards if rule.fits(card)), None)
@@ -129,15 +130,15 @@ class Resource(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class Kubelet(msgspec.Struct, frozen=True, rename="kebab"):
-    """Where kubelet is."""
+    """Kubelet's directories, and how the agent registers."""
 
     directory: str = "/var/lib/kubelet"
     """Kubelet's root directory: the PodResources socket and the plugin registry are below it."""
     plugin_directory: str = "/var/lib/kubelet/device-plugins"
-    """Fixed in kubelet, whatever its root directory."""
+    """Fixed in kubelet; it does not depend on the root directory."""
     registration: Mode = Mode.REGISTER
     own_directory: str = "/var/lib/kubelet/plugins/baton.dev"
-    """With `registration: registry`, where our sockets lie; kubelet must see the same path."""
+    """With `registration: registry`, the directory of the agent's sockets; kubelet must see the same path."""
 
 
 class Hook(msgspec.Struct, frozen=True, rename="kebab"):
@@ -145,7 +146,7 @@ class Hook(msgspec.Struct, frozen=True, rename="kebab"):
 
     enabled: bool = True
     directory: str = "/var/lib/baton/hook"
-    """On the host. Every version stays here under a name of its own, since kubelet replays old answers."""
+    """On the host. All versions stay here under different names, because kubelet replays old answers."""
     container_directory: str = "/usr/lib/baton"
     """Where a container sees it."""
 
@@ -154,63 +155,64 @@ class Lock(msgspec.Struct, frozen=True, rename="kebab"):
     """The lock daemon."""
 
     socket_directory: str = "/run/baton/lock"
-    """On the host; mounted into every container as a directory, so that a restart of the daemon is seen."""
+    """On the host. It is mounted as a directory, so that containers see the sockets of a restarted daemon."""
     container_directory: str = "/run/baton/lock"
     supervise: bool = True
-    """Start `baton lockd` when none answers; it goes on when the agent ends."""
+    """Start `baton lockd` if none answers; it keeps running when the agent ends."""
     load_limit_s: Annotated[float, Meta(ge=0.001, le=5.0)] = 0.04
-    """How long policy `load` waits for the daemon's word before it spreads; kubelet admits nothing meanwhile."""
+    """How long policy `load` waits for the daemon before it spreads; kubelet admits no pod meanwhile."""
 
 
 class Health(msgspec.Struct, frozen=True, rename="kebab"):
-    """When a card counts as bad and as good again."""
+    """When a card counts as unhealthy, and when as healthy again."""
 
     enabled: bool = True
     settle_s: _Seconds = 0.3
-    """Changes within this time are told to kubelet together; each message rewrites its whole checkpoint."""
+    """Changes within this time are reported to kubelet together, because each report rewrites its whole checkpoint."""
     heal_s: _Seconds = 0.8
-    """A card must answer well for this long before it is offered again. With the time until the first probe and that
-    until kubelet is told it makes 1.5 s, and 2 s where a probe takes long."""
+    """A card must pass its probes for this long before it is offered again. Together with the time until the first
+    probe and the time until kubelet is told, this makes 1.5 s, or 2 s with slow probes."""
     hold_s: _Seconds = 60.0
-    """The same after a fatal Xid that no probe has confirmed: this driver cannot see the fault, nor that it is over."""
+    """The same after a fatal Xid that no probe has confirmed: the driver sees neither the fault nor its end."""
     probe_every_s: Annotated[float, Meta(ge=0.05, le=600.0)] = 0.4
     max_temperature_c: Annotated[int, Meta(ge=40, le=150)] | None = None
-    """Above it a card takes no new work; none by default, since cards throttle by themselves."""
+    """Above it a card takes no new work. There is no limit by default, because cards throttle themselves."""
     min_link_percent: Annotated[int, Meta(ge=0, le=100)] = 50
-    """A card whose link to the host has fewer of its lanes takes no new work: what shares it pages over that link. Half
-    of them is a common loss that only costs time; 0: the link is not looked at."""
+    """A card whose link to the host uses fewer of its lanes takes no new work, because programs that share it page over
+    that link. Losing half of the lanes is common and only costs time. 0 disables the check."""
     ignore_xids: tuple[int, ...] = ()
 
 
 class Api(msgspec.Struct, frozen=True, rename="kebab"):
-    """What the agent writes to the API server. Nothing here is needed for a container to get its card."""
+    """What the agent writes to the API server. Containers get their cards without any of it."""
 
     enabled: bool = True
     labels: bool = True
     label_prefix: str = "baton.dev"
-    """`nvidia.com` gives the names of NVIDIA's GPU feature discovery, for nodes that do not run it."""
+    """`nvidia.com` gives the names of NVIDIA's GPU feature discovery, for nodes that do not run it; under a vendor's
+    prefix only that vendor's cards are described."""
     condition: bool = True
     events: bool = True
     pods: bool = True
     """Watch this node's pods: the scheduler's choice of cards, limits, mismatches."""
     load_every_s: Annotated[float, Meta(ge=1.0, le=3600.0)] = 15.0
-    """How often load, temperature and power are published at most; unchanged ones are not."""
+    """The shortest time between two publications of load, temperature and power; unchanged values are not sent."""
 
 
 class Serving(msgspec.Struct, frozen=True, rename="kebab"):
-    """The agent's own listeners."""
+    """Where the agent listens."""
 
     metrics_address: str = "0.0.0.0:9465"
-    """Metrics, /healthz and /readyz; empty for none."""
+    """Serves metrics, /healthz and /readyz; empty disables it."""
     status_socket: str = "/run/baton/agent.sock"
-    """Where `baton agent status` asks."""
+    """The socket that `baton agent status` asks."""
 
 
 class NodeOverride(msgspec.Struct, frozen=True, rename="kebab"):
-    """What is different on some nodes. A list here replaces the list of the same name."""
+    """What differs on some nodes. A list here replaces the list of the same name."""
 
     name: str
-    """A pattern with * and ? for node names; the first entry that fits counts."""
+    """A pattern with * and ? for node names; the first entry that matches counts."""
     resources: tuple[Resource, ...] | None = None
     devices: tuple[str, ...] | None = None
 
@@ -237,7 +239,7 @@ class AgentConfig(msgspec.Struct, frozen=True, rename="kebab"):
         return tuple(name for resource in self.resources for name in resource.names())
 
     def for_node(self, node: str) -> "AgentConfig":
-        """The configuration as it holds on one node."""
+        """The configuration for one node."""
         for override in self.nodes:
             if fnmatch.fnmatch(node, override.name):
                 return msgspec.structs.replace(
@@ -249,7 +251,7 @@ class AgentConfig(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 def load(path: Path) -> AgentConfig:
-    """Read the file; `DocumentError` with every mistake in it."""
+    """Read the file; `DocumentError` lists every mistake in it."""
     document = Document.read(path)
     return _checked(document, path.parent)
 
@@ -262,7 +264,7 @@ def parse(text: str, source: str = "the agent's configuration") -> AgentConfig:
 def _checked(document: Document, home: Path) -> AgentConfig:
     config = document.convert(AgentConfig)
     if config is None:
-        # What could not be read is already reported; the names are still worth a look in the same pass.
+        # The mistakes so far prevent the conversion; the names can still be checked in the same pass.
         _check_raw_names(document)
         document.close()
         raise AssertionError("a document that does not convert has mistakes")
@@ -301,7 +303,7 @@ def _check_resources(document: Document, resources: tuple[Resource, ...], path: 
             _check_name(document, f"{where}.{field}", name, seen, number)
         _check_vendor(document, where, resource)
         if resource.kind is Kind.WHOLE and resource.policy is Policy.LOAD:
-            document.mistake(f"{where}.policy", "is 'load', which is for shared cards; whole ones have no load yet")
+            document.mistake(f"{where}.policy", "is 'load', which applies to shared cards only")
         for rule_number, rule in enumerate(resource.cards):
             _check_rule(document, f"{where}.cards[{rule_number}]", rule, resource)
 
@@ -334,24 +336,24 @@ def _check_name(document: Document, where: str, name: str, seen: dict[str, int],
 
 
 def name_problem(name: str) -> str:
-    """Why kubelet would refuse a resource of this name; empty when it would not."""
+    """Why kubelet would refuse a resource of this name; empty if it would not."""
     prefix, slash, rest = name.partition("/")
     if not slash:
         return "expected DOMAIN/NAME, such as nvshare.com/gpu"
     if prefix == "kubernetes.io" or prefix.endswith(".kubernetes.io") or prefix.startswith("requests."):
-        return "the domain is reserved by Kubernetes; use one of your own"
+        return "the domain is reserved by Kubernetes; use your own"
     if len(prefix) > _MAX_PREFIX or not _PREFIX.match(prefix):
-        return f"the domain must be lower-case DNS labels of at most {_MAX_PREFIX} characters in all"
+        return f"the domain must be lower-case DNS labels of at most {_MAX_PREFIX} characters in total"
     if not _NAME.match(rest):
         return "the part after / must be 1 to 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
     return ""
 
 
 def label_problem(name: str) -> str:
-    """Why the API server would refuse a label of this name, and everything that is written with it; else empty."""
+    """Why the API server would refuse a label of this name, and the whole request with it; empty if it would not."""
     prefix, slash, rest = name.rpartition("/")
     if slash and (len(prefix) > _MAX_LABEL_PREFIX or not _PREFIX.match(prefix)):
-        return f"the part before / must be lower-case DNS labels of at most {_MAX_LABEL_PREFIX} characters in all"
+        return f"the part before / must be lower-case DNS labels of at most {_MAX_LABEL_PREFIX} characters in total"
     if not _NAME.match(rest):
         return "the name must be 1 to 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
     return ""

@@ -1,13 +1,13 @@
-"""The agent as one process: cards on one side, kubelet on the other, and everything optional around them.
+"""The agent as one process: cards on one side, kubelet on the other, and optional parts around them.
 
-Order matters at the start. Cards are found and every resource is served and registered before anything else is tried:
-no network, no lock daemon and no API server is needed for that, because a pod that kubelet admits while the resource
-is missing fails for good. The rest (the lock daemon, the API server, metrics) runs in tasks that may fail and try again
-without touching what kubelet sees.
+Order matters at the start. The agent first finds the cards, then serves and registers every resource. This needs no
+network, no lock daemon and no API server, because a pod that kubelet admits while the resource is missing fails for
+good. The rest (the lock daemon, the API server, metrics) runs in tasks that may fail and retry without any effect on
+kubelet.
 
-The configuration is read again on SIGHUP and when its file changes. A resource whose slots change keeps its
-registration and sends a new list; one that is new or gone starts or ends its endpoint; a file with mistakes is reported
-and the former configuration stays in force.
+The agent reads its configuration again on SIGHUP and when the file changes. A resource whose slots change keeps its
+registration and sends a new list; a new or removed resource starts or ends its endpoint; a file with mistakes is
+reported, and the previous configuration stays in force.
 """
 
 import asyncio
@@ -45,44 +45,44 @@ _HOOK_AGAIN_S = 30.0
 _STOP_LIMIT_S = 8.0
 """The agent's pod has a grace period of 10 seconds, so that its successor is there soon."""
 _SETTLED_AT_START = ("kubelet", "serving", "health", "lock")
-"""Sections that hold until the next start, whole: a container that mounts a directory in which no daemon of ours
+"""Sections that take effect as a whole at the next start: a container that mounts a directory in which no lock daemon
 listens would run without turns and without limits."""
 
 
 class Companion(ABC):
-    """Something beside the core that follows the agent: the API server's side, metrics, supervision of lockd.
+    """An optional part beside the core: the API server's side, metrics, supervision of lockd.
 
-    `run` may fail; it is started again after a pause and nothing else notices.
+    `run` may fail; the agent restarts it after a pause, and nothing else is affected.
     """
 
     name = "companion"
 
     @abstractmethod
     async def run(self, agent: "Agent") -> None:
-        """Do its part until cancelled."""
+        """Run until cancelled."""
 
     async def chosen_cards(self, offer: Offer, size: int) -> Sequence[CardId]:  # noqa: ARG002  # for those who override it
-        """The scheduler's choice for the container that is being admitted, if this companion knows it."""
+        """The scheduler's choice for the container that kubelet is admitting, if this companion knows it."""
         return ()
 
     def allocated(self, offer: Offer, slots: Sequence[str]) -> None:  # noqa: B027  # most have nothing to do then
-        """Told after every successful Allocate."""
+        """Called after every successful Allocate."""
 
     async def start_refusal(self, offer: Offer, slots: Sequence[str]) -> str:  # noqa: ARG002  # for those who override it
-        """Why a container must not start; empty when it may."""
+        """Why a container must not start; empty if it may."""
         return ""
 
     def container_name(self, container_id: str) -> str:  # noqa: ARG002  # for those who override it
-        """What the pod calls the container with this id of the runtime's; empty when this companion does not know."""
+        """The name of the container with this runtime id; empty if this companion does not know it."""
         return ""
 
     def ended_pods(self) -> frozenset[tuple[str, str]]:
-        """Namespace and name of pods on this node that have ended, as far as this companion knows."""
+        """Namespace and name of the pods on this node that have ended, as far as this companion knows."""
         return frozenset()
 
 
 class Agent:
-    """The core. Also what the plugins ask (`plugin.Advisors`)."""
+    """The core. It also answers the plugins (`plugin.Advisors`)."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Agent:
         self.endpoints: dict[str, PluginEndpoint] = {}
         self.pod_resources = PodResources(Path(self.config.kubelet.directory))
         self.problem = ""
-        """Why the configuration in force is not the one in the file; empty when it is."""
+        """Why the configuration in force is not the one in the file; empty if it is."""
         self._reload_asked = asyncio.Event()
         self._program = Program(reload=self._reload_asked.set, stop_limit_s=_STOP_LIMIT_S)
         self.stopping = self._program.stopping
@@ -118,17 +118,17 @@ class Agent:
 
     @property
     def ready(self) -> bool:
-        """Whether kubelet uses every resource of ours."""
+        """Whether kubelet uses every resource of this agent."""
         return bool(self.endpoints) and all(endpoint.life.registered for endpoint in self.endpoints.values())
 
     @property
     def giving(self) -> frozenset[str]:
-        """The resources that give cards. A share's units of memory and of cores have ids like slots, on any card."""
+        """The resources that give out cards. A share's units of memory and of cores have ids like slots of any card."""
         return frozenset(name for name, endpoint in self.endpoints.items() if endpoint.board.offer.role is Role.CARDS)
 
     @property
     def gpu_offers(self) -> tuple[Offer, ...]:
-        """What is offered of GPUs; the devices of other vendors are no cards to labels and to the lock daemon."""
+        """The offers of GPUs; labels and the lock daemon do not cover devices that a file describes."""
         return tuple(endpoint.board.offer for name, endpoint in self.endpoints.items() if self._kind(name) is None)
 
     async def run(self) -> None:
@@ -162,7 +162,7 @@ class Agent:
             await asyncio.gather(*background, return_exceptions=True)
 
     async def reload(self) -> None:
-        """Read the configuration's file again; with mistakes in it, what is in force stays."""
+        """Read the configuration file again; if it has mistakes, the present configuration stays in force."""
         if self._config_path is None:
             return
         self._config_mark = mark(self._config_path)
@@ -185,11 +185,11 @@ class Agent:
         _log.info("configuration read again")
 
     def _offer(self) -> None:
-        """Make the endpoints follow configuration and cards."""
+        """Bring the endpoints in line with configuration and cards."""
         try:
             offers = list(plan(self.config, self.gpus.cards))
         except PlanError as error:
-            # New cards may not fit a configuration that fitted before; what is offered stays.
+            # New cards may not fit a configuration that was valid before; the present offers stay.
             self.problem = str(error)
             _log.error("the configuration does not fit the cards", reason=str(error))
             if self.endpoints:
@@ -222,7 +222,7 @@ class Agent:
         self._tasks[offer.name] = task
 
     def _unhealthy(self, resource: str) -> frozenset[CardId]:
-        """Of one resource: two vendors may well call their first devices the same."""
+        """The unhealthy cards of one resource: two vendors may give their first devices the same name."""
         kind = self._kind(resource)
         return self.gpus.unhealthy if kind is None else kind.unhealthy
 
@@ -261,13 +261,13 @@ class Agent:
                 await self.reload()
 
     async def _follow_hook(self) -> None:
-        """A disk that was full at the start is not full for ever, and without the hook workloads share badly."""
+        """Retry: a disk that was full at the start may have room later, and workloads share badly without the hook."""
         while True:
             await asyncio.sleep(_HOOK_AGAIN_S)
             if self.config.hook.enabled and not self.host_files.hook_path:
                 self.host_files = host_files.prepare(self.config, self.gpus.driver_files)
                 if self.host_files.hook_path:
-                    _log.info("the hook is installed now; workloads that start from here on take turns")
+                    _log.info("the hook is installed now; workloads that start from now on take turns")
 
     def _companion(self, companion: Companion) -> Callable[[], Awaitable[None]]:
         return lambda: companion.run(self)
@@ -279,9 +279,9 @@ class Agent:
                 await run()
                 return
             except (BatonError, OSError) as error:
-                _log.warning("will be tried again", part=name, reason=str(error), pause_s=pause_s)
+                _log.warning("will be retried", part=name, reason=str(error), pause_s=pause_s)
             except Exception:
-                _log.exception("a defect; will be tried again", part=name, pause_s=pause_s)
+                _log.exception("a defect; will be retried", part=name, pause_s=pause_s)
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, 30.0)
 
@@ -298,7 +298,7 @@ class Agent:
         kind = self._kind(offer.name)
         return kind.answer(slots) if kind is not None else answer(self.config, self.host_files, offer, slots)
 
-    def allocated(self, offer: Offer, slots: Sequence[str]) -> None:  # most have nothing to do then
+    def allocated(self, offer: Offer, slots: Sequence[str]) -> None:
         for companion in self.companions:
             companion.allocated(offer, slots)
 
@@ -309,7 +309,7 @@ class Agent:
         return ""
 
     async def holdings(self) -> list[Holding] | None:
-        """Who has which slots; None when kubelet does not say. Before 1.34 it also names pods that have ended."""
+        """Who has which slots; None if kubelet does not say. Before 1.34 kubelet also names pods that have ended."""
         told = await self.pod_resources.holdings()
         if told is None:
             return None
@@ -317,12 +317,12 @@ class Agent:
         return [holding for holding in told if (holding.namespace, holding.pod) not in ended]
 
     def container_name(self, container_id: str) -> str:
-        """What the pod calls the container with this id of the runtime's; empty when nobody knows."""
+        """The name of the container with this runtime id; empty if no companion knows it."""
         return next((name for one in self.companions if (name := one.container_name(container_id))), "")
 
 
 async def _found_kinds(config: AgentConfig) -> tuple[DeviceKind, ...]:
-    """The device kinds of a configuration, each looked for once; a vendor's command may take seconds."""
+    """The device kinds of a configuration after their first look; a vendor's command may take seconds."""
     kinds = load_kinds(config.devices, config.resource_names())
     for kind in kinds:
         await asyncio.to_thread(kind.look)
@@ -330,5 +330,5 @@ async def _found_kinds(config: AgentConfig) -> tuple[DeviceKind, ...]:
 
 
 def _differs(before: Offer, after: Offer) -> bool:
-    """Pools are told apart by what they are made of, which the terms say, and by how many slots came of it."""
+    """Two pools differ in their terms or in their number of slots."""
     return len(before.pool) != len(after.pool) or msgspec.structs.replace(before, pool=after.pool) != after

@@ -1,8 +1,8 @@
 """Reading a YAML document into typed structs with every mistake reported at once, each with its line.
 
-`msgspec` stops at the first thing that does not fit. Here each field of each struct is converted by itself, so that a
-wrong number in one resource does not hide a misspelt name in the next. Checks that concern several fields are the
-caller's; it adds its own `Mistake`s by the same field paths and they come out in the order of the file.
+`msgspec` stops at the first mistake. Here each field of each struct is converted separately, so that a wrong number in
+one resource does not hide a misspelt name in the next. The caller checks rules that concern several fields, and adds
+`Mistake`s under the same field paths; all are reported in the order of the file.
 """
 
 import enum
@@ -21,11 +21,11 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class DocumentError(BatonError):
-    """A document cannot be used; the text lists every reason."""
+    """A document cannot be used; the text lists every mistake."""
 
 
 class Mistake(msgspec.Struct, frozen=True):
-    """One thing that is wrong: where, as a path such as `resources[0].replicas`, and what."""
+    """One mistake: where, as a path such as `resources[0].replicas`, and what."""
 
     field: str
     what: str
@@ -46,8 +46,8 @@ class Document:
             problem = getattr(error, "problem", None) or " ".join(str(error).split())
             raise DocumentError(f"{source} is not YAML:{where} {problem}") from None
         except ValueError as error:
-            # What looks like a date or a number and is none, such as 2026-13-01.
-            raise DocumentError(f"{source} has a value that YAML cannot make: {error}; put it in quotes") from None
+            # The text looks like a date or a number, but is not a valid one, such as 2026-13-01.
+            raise DocumentError(f"{source} has a value that YAML cannot read: {error}; put it in quotes") from None
         except RecursionError:
             raise DocumentError(f"{source} is nested too deeply") from None
         if self.value is None:
@@ -69,15 +69,15 @@ class Document:
             raise DocumentError(f"{path} is not UTF-8 text") from None
 
     def convert(self, kind: type[T]) -> T | None:
-        """The whole document as `kind`; None when there are mistakes, which `close` then raises."""
+        """The whole document as `kind`; None if there are mistakes, which `close` then raises."""
         return typing.cast("T | None", self._struct(kind, self.value, ""))
 
     def mistake(self, field: str, what: str) -> None:
-        """Add a mistake that only the caller can see."""
+        """Add a mistake that only the caller can detect."""
         self.mistakes.append(Mistake(field, what))
 
     def close(self) -> None:
-        """Raise `DocumentError` with all mistakes, in the order of the file, if there are any."""
+        """Raise `DocumentError` with all mistakes in the order of the file, if there are any."""
         if not self.mistakes:
             return
         ordered = sorted(self.mistakes, key=lambda mistake: self._line(mistake.field) or 0)
@@ -89,14 +89,14 @@ class Document:
         raise DocumentError(f"{self.source} has {count}:{''.join(listed)}")
 
     def _line(self, field: str) -> int | None:
-        """The line of a field, or of the nearest thing around it that was written."""
+        """The line of a field, or of the nearest field around it that is in the file."""
         while field and field not in self._lines:
             cut = max(field.rfind("."), field.rfind("["))
             field = field[:cut] if cut > 0 else ""
         return self._lines.get(field)
 
     def _note_lines(self, node: yaml.Node, path: str, seen: set[int]) -> None:
-        """Each node once: an alias may lead back to where it stands, or to the same list a million times."""
+        """Visit each node once: an alias may lead back to its own place, or to the same list a million times."""
         if id(node) in seen:
             return
         seen.add(id(node))
@@ -154,7 +154,7 @@ class Document:
         try:
             return msgspec.convert(value, hint)
         except msgspec.ValidationError as error:
-            # msgspec appends where inside of the value it was; the path here already says that for all but lists.
+            # msgspec appends the place within the value, which only adds to this path for lists.
             self.mistake(path, f"is {value!r}: {_lower(str(error))}")
             return None
 

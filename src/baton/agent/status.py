@@ -34,7 +34,7 @@ class ResourceStatus(msgspec.Struct, frozen=True):
 
 
 class CardStatus(msgspec.Struct, frozen=True):
-    """One card, and which pods have slots of it."""
+    """One card, and the pods that have slots of it."""
 
     id: str
     index: int
@@ -45,7 +45,7 @@ class CardStatus(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """All of it."""
+    """Everything that `baton agent status` shows."""
 
     node: str
     driver: str
@@ -55,7 +55,7 @@ class Status(msgspec.Struct, frozen=True):
 
 
 async def describe(agent: Agent) -> Status:
-    """The agent now. Kubelet is asked who has what; without its answer that is unknown, not empty."""
+    """The present status. Kubelet knows who has which slots; without its answer the free slots are unknown."""
     holdings = await agent.holdings()
     now_s = asyncio.get_running_loop().time()
     resources = []

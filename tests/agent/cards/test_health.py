@@ -84,7 +84,7 @@ def test_a_card_that_vanishes_from_the_driver_is_bad() -> None:
     assert health.probes((CardHealth(A, True),), (), 0.0)
     (verdict,) = [verdict for verdict in health.verdicts() if not verdict.healthy]
     assert verdict.card == B
-    assert verdict.reason == "the driver does not list it any more"
+    assert verdict.reason == "the driver no longer lists it"
 
 
 def test_heat_above_a_given_limit_takes_a_card_away_and_cooling_brings_it_back() -> None:

@@ -206,7 +206,7 @@ async def test_init_containers_slots_go_over_to_the_main_container(directory: Pa
 @pytest.mark.parametrize(
     ("text", "count", "sentence"),
     [
-        ("resources: [{name: nvshare.com/gpu, policy: strict-spread}]", 3, "policy strict-spread gives every slot"),
+        ("resources: [{name: nvshare.com/gpu, policy: strict-spread}]", 3, "policy strict-spread puts every slot"),
         ("resources: [{name: nvshare.com/gpu, max-per-container: 1}]", 2, "max-per-container is 1"),
     ],
 )

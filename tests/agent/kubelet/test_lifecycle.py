@@ -189,7 +189,7 @@ def test_a_lost_socket_of_ours_leads_to_a_new_one() -> None:
     world = serving()
     world.own = None
     world.look()
-    assert world.told[-1] == "our socket has been removed or replaced"
+    assert world.told[-1] == "the plugin's socket was removed or replaced"
     world.settle()
     assert world.life.registered
 
@@ -300,7 +300,7 @@ def test_in_the_registry_a_socket_that_kubelet_does_not_ask_is_made_anew() -> No
     world.step(mute=True)
     assert world.now_is(State.REGISTERING)
     world.pass_time(world.life.pace.found_limit_s)
-    assert world.told[-1] == "kubelet has not found our socket within 20 s"
+    assert world.told[-1] == "kubelet did not find the socket within 20 s"
     world.settle()
     assert world.life.registered
 

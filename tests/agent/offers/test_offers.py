@@ -87,4 +87,4 @@ def test_a_device_id_that_is_too_long_is_refused() -> None:
 def test_a_rule_without_a_card_is_noticed_but_not_an_error() -> None:
     config = configuration.parse("resources: [{name: nvshare.com/gpu, cards: [{model: '*H100*', replicas: 2}]}]")
     assert plan(config, CARDS)
-    assert unused_rules(config, CARDS) == ["nvshare.com/gpu: cards[0] fits no card of this node"]
+    assert unused_rules(config, CARDS) == ["nvshare.com/gpu: cards[0] matches no card of this node"]

@@ -219,7 +219,7 @@ def test_init_containers_slots_are_kept_and_the_rest_goes_elsewhere() -> None:
     [
         (Policy.SPREAD, ["GPU-9__1"], 0, "slot 'GPU-9__1' does not exist on this node; it has GPU-0 (2 slots)"),
         (Policy.SPREAD, ["GPU-0__1", "GPU-0__2"], 1, "2 slots in one container, but max-per-container is 1"),
-        (Policy.STRICT_SPREAD, ["GPU-0__1", "GPU-0__2"], 0, "two of them would be on GPU-0; ask for at most 2"),
+        (Policy.STRICT_SPREAD, ["GPU-0__1", "GPU-0__2"], 0, "two would be on GPU-0; request at most 2"),
         (Policy.SPREAD, ["GPU-0__1", "GPU-0__2"], 0, ""),
     ],
 )

@@ -129,8 +129,8 @@ def listing(tmp_path: Path, rows: list[dict[str, str]], more: str = "") -> FileK
     [
         ([{"id": "a"}, {"model": "M"}], "", "device 1 has no id; give it `id` or `path`"),
         ([{"id": "a/0"}, {"id": "a:0"}], "", "devices 0 and 1 would both be called a-0"),
-        ([{"id": "x" * 48 + "1"}, {"id": "x" * 48 + "2"}], "", "must be in the first 48 letters"),
-        ([{"id": f"a{n}"} for n in range(41)], "replicas: 1000", "41 devices of 1000 replicas each are more than"),
+        ([{"id": "x" * 48 + "1"}, {"id": "x" * 48 + "2"}], "", "the first 48 letters"),
+        ([{"id": f"a{n}"} for n in range(41)], "replicas: 1000", "41 devices of 1000 replicas each exceed"),
     ],
 )
 def test_devices_that_cannot_be_told_apart_or_told_of_are_said(
@@ -176,16 +176,16 @@ replicas: 0
     for sentence in (
         "resource is 'nodomain': expected DOMAIN/NAME",
         "discovery needs exactly one of files and command",
-        "attributes.path is a field that every unit has",
+        "attributes.path is a field of every unit",
         "attributes.two needs exactly one of file and value",
-        "labels.model of it is no name of a label: the name must be 1 to 63 letters",
-        "labels.UP.org/model is no name of a label: the part before / must be lower-case",
+        "labels.model of it is not a label name: the name must be 1 to 63 letters",
+        "labels.UP.org/model is not a label name: the part before / must be lower-case",
     ):
         assert sentence in str(caught.value)
 
 
 def test_a_name_that_is_taken_is_refused(machine: Path) -> None:
-    with pytest.raises(BatonError, match=r"zju\.edu\.cn/darwin, which is taken"):
+    with pytest.raises(BatonError, match=r"zju\.edu\.cn/darwin, which is already in use"):
         load_kinds([str(machine / "darwin.yaml")], ["zju.edu.cn/darwin"])
 
 
@@ -222,7 +222,7 @@ def test_a_kind_of_an_installed_package_is_found(tmp_path: Path, monkeypatch: py
     (kind,) = load_kinds([])
     assert kind.resource == "example.com/lamp"
     assert kind.answer(["a", "b"]).environment == {"LAMPS": "a,b"}
-    with pytest.raises(BatonError, match=r"example\.com/lamp, which is taken"):
+    with pytest.raises(BatonError, match=r"example\.com/lamp, which is already in use"):
         load_kinds([], taken=["example.com/lamp"])
     points.write_text("[baton.devices]\nlamps = lamps:Candles\n")
     with pytest.raises(BatonError, match=r"device kind lamps \(lamps:Candles\) could not be loaded"):

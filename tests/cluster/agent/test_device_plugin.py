@@ -229,7 +229,7 @@ def test_spread_balances_pods_and_strict_spread_refuses_in_one_sentence(
     used = Counter(card_of(slot) for holding in node.holdings() for slot in holding.slots)
     assert list(used.values()) == [2, 2]
     node.create("greedy", 3)
-    assert "policy strict-spread gives every slot of a container another card" in node.failed("greedy")
+    assert "policy strict-spread puts every slot of a container on a different card" in node.failed("greedy")
 
 
 def test_ten_thousand_slots_are_registered_and_chosen_by_the_policy(

@@ -1,11 +1,11 @@
-"""When a card counts as bad, and when as good again: a pure tracker of what probes and events say.
+"""When a card counts as unhealthy, and when as healthy again: a pure tracker of probes and events.
 
-Two sources disagree by nature. A *probe* is the driver's present opinion; an *event* (an Xid) is a moment that the
-driver may or may not remember afterwards. So a fatal event makes a card bad at once, and a probe that finds a defect
-keeps it bad. What heals it depends on whether the driver can tell: if a probe has confirmed the fault since, good
-probes for `heal_s` are enough; if none ever did, this driver cannot see it, and the card stays bad for `hold_s`.
+The two can disagree. A *probe* is the driver's present opinion; an *event* (an Xid) is a moment that the driver may or
+may not remember. So a fatal event makes a card unhealthy at once, and a probe that finds a defect keeps it unhealthy.
+How it heals depends on whether the driver sees the fault: if a probe has confirmed it, good probes for `heal_s` are
+enough; if no probe ever did, the driver cannot see it, and the card stays unhealthy for `hold_s`.
 
-Application errors and harmless events never change anything. An event without a card is about every card.
+Application errors and harmless events change nothing. An event without a card is about every card.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ from baton.model.ids import CardId
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What is to be thought of a card, with the sentence that goes into the node's condition."""
+    """Whether a card is healthy, with the reason that the node's condition shows."""
 
     card: CardId
     healthy: bool
@@ -35,7 +35,7 @@ class _Record:
 
 
 class HealthTracker:
-    """Follows every card that was ever named to it."""
+    """Tracks every card that it has ever heard of."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class HealthTracker:
         """How often each Xid was seen, for the metric."""
 
     def know(self, cards: Iterable[CardId]) -> None:
-        """Cards exist; they are good until something is said against them."""
+        """Add cards; they are healthy until a probe or an event says otherwise."""
         for card in cards:
             self._records.setdefault(card, _Record())
 
@@ -71,7 +71,7 @@ class HealthTracker:
         return frozenset(card for card, record in self._records.items() if record.reason)
 
     def events(self, happened: Sequence[CardEvent], now_s: float) -> bool:
-        """Take events; True when a verdict changed."""
+        """Process events; True if a verdict changed."""
         changed = False
         for event in happened:
             if event.xid is not None:
@@ -88,13 +88,13 @@ class HealthTracker:
         return changed
 
     def probes(self, states: Sequence[CardHealth], samples: Sequence[Sample], now_s: float) -> bool:
-        """Take the driver's opinion of every card; True when a verdict changed."""
+        """Process the driver's opinion of every card; True if a verdict changed."""
         measured = {sample.card: sample for sample in samples}
         seen = {state.card: state for state in states}
         changed = False
         for card, record in self._records.items():
             state = seen.get(card)
-            defect = record.reason or "the driver does not list it any more" if state is None else state.reason
+            defect = record.reason or "the driver no longer lists it" if state is None else state.reason
             if not defect and card in measured:
                 defect = self._out_of_bounds(measured[card])
             if defect:
@@ -108,7 +108,7 @@ class HealthTracker:
         return changed
 
     def _out_of_bounds(self, sample: Sample) -> str:
-        """What was measured and the configuration does not allow; empty when there is nothing."""
+        """A measurement that the configuration does not allow; empty if there is none."""
         most_c, heat_c = self._max_temperature_c, sample.temperature_c
         if most_c is not None and heat_c is not None and heat_c > most_c:
             return f"{heat_c} °C is above the limit of {most_c} °C"
@@ -116,7 +116,7 @@ class HealthTracker:
         if lanes and most and 100 * lanes < self._min_link_percent * most:
             return (
                 f"its link to the host uses {lanes} of {most} lanes, less than {self._min_link_percent} %; "
-                "reset it or seat it anew"
+                "reset or reseat it"
             )
         return ""
 

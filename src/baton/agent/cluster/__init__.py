@@ -1,1 +1,1 @@
-"""The agent's side of the API server: labels, annotations, conditions, and which pod got which cards."""
+"""The connection to the API server: labels, annotations, conditions, and which pod got which cards."""

@@ -1,8 +1,8 @@
-"""What the agent says to schedulers on the Node: `volcano.sh/node-vgpu-register` and our own `baton.dev/node-cards`.
+"""The agent's annotations on the node for schedulers: `volcano.sh/node-vgpu-register` and `baton.dev/node-cards`.
 
-The register has six fields per card, each card ended by a colon. What schedulers and agents say to each other on pods
-is in `baton.model.card_annotations`, which both sides share. The handshake annotation of older versions is neither read
-nor written.
+The register has six fields per card, and a colon ends each card. The annotations on pods are in
+`baton.model.card_annotations`, which schedulers and agents share. The handshake annotation of older versions is neither
+read nor written.
 """
 
 from collections.abc import Iterable
@@ -35,8 +35,8 @@ def register_text(offer: Offer, unhealthy: frozenset[CardId]) -> str:
 
 
 def offered_text(offers: Iterable[tuple[Offer, frozenset[CardId]]]) -> str | None:
-    """The cards behind time-shared slots, so that a scheduler can choose among them; None when there are none. With
-    each offer stand those of its cards that are unhealthy."""
+    """The cards behind time-shared slots, so that a scheduler can choose among them; None if there are none. Each offer
+    comes with its unhealthy cards."""
     cards = [
         OfferedCard(
             id=terms.card.id,

@@ -1,13 +1,14 @@
-"""The scheduler's choice and kubelet's choice, brought together. Pure: pods and records in, decisions out.
+"""Reconciles the scheduler's choice with kubelet's choice. Pure: pods and records in, decisions out.
 
-Kubelet asks for a preference without saying for whom, so *before* a container is allocated we can only ask which of
-this node's pods could be meant: those that kubelet has no slots recorded for and that want this many. Kubelet admits
-pods in the order of their creation, so the oldest is answered for. *After* the allocation kubelet's checkpoint says
-which pod has which slots, beyond doubt, and before a container starts they are compared with the scheduler's choice.
-Where they differ the truth is recorded on the pod, and whether a container may start is a matter of arithmetic: only if
-its limits fit on the cards that it really has, together with everybody who is there before it. Who that is must not
-depend on how often kubelet asks: a container that was refused keeps its slots and comes again, and neither wins by
-patience nor stands in the way of those that kubelet gave what the scheduler chose.
+Kubelet asks for a preference without naming the pod. *Before* a container is allocated, the candidates are therefore
+the pods of this node that request this many slots and for which kubelet has recorded none. Kubelet admits pods in the
+order of their creation, so the answer is for the oldest. *After* the allocation kubelet's checkpoint shows reliably
+which pod has which slots, and before a container starts, they are compared with the scheduler's choice.
+
+If they differ, the real cards are recorded on the pod. The container may start only if its limits fit on the cards that
+it really has, together with all containers that come before it. Which ones these are must not depend on how often
+kubelet asks: a refused container keeps its slots and tries again, and it neither wins by retrying nor blocks containers
+that have the cards that the scheduler chose for them.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -27,13 +28,13 @@ MEMORY_PERCENTAGE = "volcano.sh/vgpu-memory-percentage"
 
 
 class Quantities(msgspec.Struct, frozen=True):
-    """What a container asks for."""
+    """The resources that a container requests."""
 
     limits: dict[str, str | int] = {}
     requests: dict[str, str | int] = {}
 
     def count(self, resource: str) -> int:
-        """In whole units; the API server writes thousands of them in short: 3000 is `3k`."""
+        """In whole units; the API server may abbreviate: 3000 is `3k`."""
         try:
             return max(0, scaled(self.limits.get(resource, self.requests.get(resource, 0))))
         except QuantityError:
@@ -48,7 +49,7 @@ class Variable(msgspec.Struct, frozen=True):
 
 
 class Container(msgspec.Struct, frozen=True):
-    """The part of a container's specification that is read here."""
+    """The part of a container's specification that the agent reads."""
 
     name: str
     resources: Quantities = Quantities()
@@ -56,7 +57,7 @@ class Container(msgspec.Struct, frozen=True):
 
 
 class NodePod(msgspec.Struct, frozen=True):
-    """A pod of this node, as much of it as matters here."""
+    """A pod of this node, reduced to the fields that the agent needs."""
 
     uid: PodUid
     namespace: str
@@ -70,21 +71,21 @@ class NodePod(msgspec.Struct, frozen=True):
     """The containers that run or have run."""
 
     def requesting(self, *resources: str) -> list[Container]:
-        """The ordinary containers that ask for one of these resources."""
+        """The ordinary containers that request one of these resources."""
         return [one for one in self.containers if any(map(one.resources.count, resources))]
 
     def listed(self, offer: Offer) -> list[str]:
-        """The containers that Volcano's lists are about, in their order: for them memory alone is a request, too."""
+        """The containers in Volcano's lists, in their order; there, memory alone also counts as a request."""
         return [one.name for one in self.requesting(offer.name, offer.memory_name)]
 
     def own_variable(self, container: str, name: str) -> str | None:
-        """What the pod itself sets a variable to; None when it does not."""
+        """The value that the pod itself sets a variable to; None if it sets none."""
         entries = (entry for one in self.containers if one.name == container for entry in one.env)
         return next((entry.value for entry in entries if entry.name == name), None)
 
 
 def chosen_shares(pod: NodePod, container: str, offer: Offer) -> list[Share] | None:
-    """The scheduler's cards for one container, with limits; None when it chose none."""
+    """The scheduler's cards for one container, with limits; None if it chose none."""
     names = pod.listed(offer)
     if offer.kind is Kind.VGPU and card_annotations.ASSIGNED in pod.annotations and container in names:
         lists = card_annotations.assigned_shares(pod.annotations[card_annotations.ASSIGNED], offer.memory_unit_mib)
@@ -97,8 +98,8 @@ def chosen_shares(pod: NodePod, container: str, offer: Offer) -> list[Share] | N
 def cards_for_next(
     pods: Iterable[NodePod], records: Sequence[Recorded], offer: Offer, size: int
 ) -> tuple[CardId, ...] | None:
-    """The scheduler's cards for the container that kubelet is most likely admitting now; empty when it chose none,
-    None when no pod that we know of can be meant."""
+    """The scheduler's cards for the container that kubelet is most likely admitting now; empty if it chose none, None
+    if no known pod is a candidate."""
     recorded = {(record.pod_uid, record.container) for record in records if record.resource == offer.name}
     for pod in sorted(pods, key=lambda pod: (pod.created, pod.namespace, pod.name)):
         if pod.ended:
@@ -111,18 +112,18 @@ def cards_for_next(
 
 
 class Settlement(msgspec.Struct, frozen=True):
-    """What comes of comparing both choices for one container."""
+    """The result of comparing both choices for one container."""
 
     pod: NodePod
     container: str
     given: tuple[CardId, ...]
     """Kubelet's, one per slot, sorted."""
     shares: tuple[Share, ...]
-    """What is in force: kubelet's cards with the pod's limits."""
+    """The shares in force: kubelet's cards with the pod's limits."""
     mismatch: str = ""
-    """A sentence for the pod when the scheduler chose other cards; empty when not."""
+    """A sentence for the pod if the scheduler chose other cards; else empty."""
     refusal: str = ""
-    """Why the container must not start; empty when it may."""
+    """Why the container must not start; empty if it may."""
 
 
 ContainerKey = tuple[PodUid, str]
@@ -135,7 +136,7 @@ def decide(
     offer: Offer,
     admitted: Collection[ContainerKey] = (),
 ) -> Settlement:
-    """Compare both choices for one container and say whether it may start. `admitted` are those that were let start."""
+    """Compare both choices for one container and decide whether it may start. `admitted` are those already allowed."""
     found = settle(pods[owner.pod_uid], owner.container, owner.slots, offer)
     before: list[Share] = []
     for record in records:
@@ -171,7 +172,7 @@ def settle(pod: NodePod, container: str, slots: Iterable[str], offer: Offer) -> 
 
 
 def _limits(pod: NodePod, container: str, offer: Offer, wanted: Sequence[Share]) -> Share:
-    """The limits per card: the scheduler's, else what the container asks for."""
+    """The limits per card: the scheduler's, or else those that the container requests."""
     if wanted:
         return wanted[0]
     spec = next((one for one in pod.containers if one.name == container), None)
@@ -186,7 +187,7 @@ def _limits(pod: NodePod, container: str, offer: Offer, wanted: Sequence[Share])
 
 
 def _over(offer: Offer, shares: Iterable[Share], others: Iterable[Share]) -> str:
-    """A sentence when a card would be promised more memory than it may be."""
+    """A sentence if a card would be promised more memory than allowed."""
     promised: dict[CardId, int] = {}
     for share in (*shares, *others):
         promised[share.card] = promised.get(share.card, 0) + share.memory_mib
@@ -195,7 +196,7 @@ def _over(offer: Offer, shares: Iterable[Share], others: Iterable[Share]) -> str
         if terms is not None and share.memory_mib and promised[share.card] > terms.promised_memory_mib:
             return (
                 f"kubelet gave this container {share.card}, where {share.memory_mib} MiB more would promise "
-                f"{promised[share.card]} MiB of {terms.promised_memory_mib} MiB; delete the pod and let it be "
+                f"{promised[share.card]} MiB of {terms.promised_memory_mib} MiB; delete the pod so that it is "
                 "scheduled again"
             )
     return ""
@@ -208,7 +209,7 @@ def _names(cards: Iterable[CardId]) -> str:
 def shares_in_force(
     pods: Mapping[PodUid, NodePod], records: Sequence[Recorded], offer: Offer
 ) -> dict[ContainerKey, tuple[Share, ...]]:
-    """Every container's cards and limits, from kubelet's records and the pods; pods that have ended do not count."""
+    """Every container's cards and limits, from kubelet's records and the pods; ended pods do not count."""
     found = {}
     for record in records:
         if record.resource != offer.name:
@@ -226,8 +227,8 @@ def shares_in_force(
 
 
 def recorded_shares(record: Recorded, records: Iterable[Recorded], offer: Offer) -> tuple[Share, ...]:
-    """A container's cards with limits from kubelet's records alone, for a pod that the API server has not told of yet:
-    kubelet gave it as many units of memory and of cores as it asked for. None if it asked for none."""
+    """A container's cards with limits from kubelet's records alone, for a pod that the API server has not reported yet:
+    kubelet gave it as many units of memory and of cores as it requested. Empty if it requested none."""
     units = {
         other.resource: len(other.slots)
         for other in records

@@ -1,9 +1,9 @@
-"""The API server's side of the agent: what the cluster is told of this node, and what this node hears of its pods.
+"""The agent's connection to the API server: what it reports about this node, and what it learns about its pods.
 
-Told: labels, the annotation in which Volcano expects vGPUs, load for schedulers, a node condition with the reason when
-cards are bad, and events on the node and on pods. Heard: this node's pods, for the scheduler's choice of cards and for
-limits. All of it is optional: while the API server is away, kubelet is served as before, and what was to be told is
-told when it is back.
+The agent writes labels, the annotation in which Volcano expects vGPUs, load for schedulers, a node condition with the
+reason for unhealthy cards, and events on the node and on pods. It watches the pods of this node, for the scheduler's
+choice of cards and for limits. All of this is optional: while the API server is unreachable, kubelet is served as
+before, and the agent catches up later.
 """
 
 import asyncio
@@ -44,18 +44,18 @@ T = TypeVar("T")
 
 CONDITION = "BatonGpusHealthy"
 _UNKNOWN_POD_LIMIT_S = 1.0
-"""How long a preference waits for a pod that kubelet knows of before we do. Kubelet admits nothing else meanwhile, but
-without the pod the scheduler's choice is lost for good; a node that keeps up waits for milliseconds."""
+"""How long a preference waits for a pod that kubelet knows before the agent does. Kubelet admits no other pod
+meanwhile, but without the pod the scheduler's choice is lost for good; usually the wait takes milliseconds."""
 _UNKNOWN_START_LIMIT_S = 10.0
-"""The same before a container with limits starts. Kubelet allows 30 s, and starts other pods meanwhile."""
+"""The same before a container with limits starts. Kubelet allows 30 s and starts other pods meanwhile."""
 _LIMITS_LIMIT_S = 15.0
-"""How long a container's start waits for the lock daemon to take its limits. With the wait for its pod it is less than
-the 30 s that kubelet allows, after which it would tell of a timeout and not of our reason."""
+"""How long a container's start waits for the lock daemon to accept its limits. Together with the wait for its pod this
+is less than the 30 s that kubelet allows; after those kubelet would report a timeout instead of the reason."""
 _LIMITS_AGAIN_S = 0.2
 _MIRRORED = "kubernetes.io/config.mirror"
-"""On the API server's copy of a static pod: the UID by which kubelet knows it."""
+"""On the API server's copy of a static pod: its UID at kubelet."""
 _REPEAT_S = 60.0
-"""Everything is compared with the node this often, in case somebody else changed it."""
+"""How often everything is compared with the node, in case another program changed it."""
 
 
 class _PodSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -86,7 +86,7 @@ class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def container_names(self) -> dict[str, str]:
-        """By id, which is written with the runtime's name before it: `containerd://…`."""
+        """By id, without the runtime's name in front of it (`containerd://…`)."""
         every = (*self.container_statuses, *self.init_container_statuses)
         return {one.container_id.rpartition("/")[2]: one.name for one in every if one.container_id}
 
@@ -116,7 +116,7 @@ _NODES: Resource[_Node] = Resource("", "v1", "nodes", _Node, namespaced=False)
 
 
 class ClusterSide(Companion):
-    """Follows an agent and keeps the API server informed."""
+    """Follows an agent and keeps the API server up to date."""
 
     name = "API server"
 
@@ -137,7 +137,7 @@ class ClusterSide(Companion):
         self._agent = agent
         self._recorder = Recorder(self._client, "baton-agent", agent.node)
         self._store.subscribe(self._pod_moved)
-        tasks = [asyncio.create_task(self._tell_for_ever(agent)), asyncio.create_task(self._load_for_ever(agent))]
+        tasks = [asyncio.create_task(self._report_node(agent)), asyncio.create_task(self._report_load(agent))]
         if agent.config.api.events:
             tasks.append(asyncio.create_task(self._recorder.run()))
         self._hears_of_pods = agent.config.api.pods
@@ -145,7 +145,7 @@ class ClusterSide(Companion):
             selector = f"spec.nodeName={agent.node}"
             reflector = Reflector(self._client, _PODS, self._store, field_selector=selector)
             self._synced = reflector.synced
-            tasks += [asyncio.create_task(reflector.run()), asyncio.create_task(self._limits_for_ever(agent))]
+            tasks += [asyncio.create_task(reflector.run()), asyncio.create_task(self._restore_limits(agent))]
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -175,14 +175,14 @@ class ClusterSide(Companion):
         try:
             records = self._records(agent)
         except UnavailableError as error:
-            # Whose start this is cannot be told; one without limits needs nothing of us.
+            # It is unknown which container starts; a container without limits may start anyway.
             limited = offer.kind is Kind.VGPU and agent.config.hook.enabled
             return f"{error}, so the limits of this container would not be in force" if limited else ""
         owners = owners_of(slots, offer.name, records)
         limit_s = _UNKNOWN_START_LIMIT_S if offer.kind is Kind.VGPU else _UNKNOWN_POD_LIMIT_S
         owner = await self._once_known(lambda: self._known_owner(owners), limit_s) if owners else None
         if owner is None:
-            _log.info("start of a pod that the API server has not told of", resource=offer.name, slots=sorted(slots))
+            _log.info("start of a pod that the API server has not reported", resource=offer.name, slots=sorted(slots))
             shares = [share for one in owners for share in assignments.recorded_shares(one, records, offer)]
         else:
             settlement = assignments.decide(self._pods, records, owner, offer, self._admitted)
@@ -199,8 +199,8 @@ class ClusterSide(Companion):
         )
 
     async def _in_force(self, agent: Agent, lock: LockPort, shares: Sequence[Share]) -> bool:
-        """Put limits in force before a container can use its cards. The daemon may be just starting, so those that
-        the container has are waited for; a container that has none, or no hook to heed them, needs no daemon."""
+        """Put limits in force before a container can use its cards. The daemon may be starting, so a container with
+        limits waits for it; a container without limits, or without the hook that enforces them, needs no daemon."""
         limited = agent.config.hook.enabled and any(share.memory_mib or share.cores_percent for share in shares)
         try:
             async with asyncio.timeout(_LIMITS_LIMIT_S):
@@ -212,8 +212,8 @@ class ClusterSide(Companion):
             return not limited
 
     async def _once_known(self, find: Callable[[], T | None], limit_s: float) -> T | None:
-        """What `find` finds among the pods; kubelet and we learn of a pod by different connections, and it can be
-        ahead, so a pod that is not there yet is waited for, unless the configuration keeps us from hearing of any."""
+        """What `find` finds among the pods. Kubelet may learn of a pod before the agent does, over another connection,
+        so this waits for a missing pod, unless the configuration disables watching pods."""
         if not self._hears_of_pods:
             return None
         try:
@@ -227,7 +227,7 @@ class ClusterSide(Companion):
             return None
 
     def _known_owner(self, owners: Sequence[Recorded]) -> Recorded | None:
-        """Whose slots these are; of a pod's init container and the container that it hands them on to, the latter."""
+        """The owner of the slots; if an init container passes them on to an ordinary container, the latter."""
         known = [owner for owner in owners if owner.pod_uid in self._pods]
         ordinary = [
             owner for owner in known if any(one.name == owner.container for one in self._pods[owner.pod_uid].containers)
@@ -246,7 +246,7 @@ class ClusterSide(Companion):
                 self._container_names.pop(gone, None)
                 self._admitted = {key for key in self._admitted if key[0] != gone}
         else:
-            # A container that starts again has a new id; what it used under the former one is still its own.
+            # A restarted container has a new id; its use under the previous id still belongs to it.
             self._container_names.setdefault(_uid(pod), {}).update(pod.status.container_names)
             self._pods[_uid(pod)] = NodePod(
                 _uid(pod),
@@ -270,7 +270,7 @@ class ClusterSide(Companion):
         return frozenset((pod.namespace, pod.name) for pod in self._pods.values() if pod.ended)
 
     async def _record(self, offer: Offer, settlement: Settlement) -> None:
-        """Write on the pod what it really has, when that is not what the scheduler chose, and Volcano's last word."""
+        """Write the real cards on the pod if the scheduler chose others, and complete Volcano's bind phase."""
         pod = settlement.pod
         change: dict[str, str | None] = {}
         own_variable = functools.partial(pod.own_variable, settlement.container)
@@ -282,8 +282,8 @@ class ClusterSide(Companion):
             given[settlement.container] = list(settlement.given)
             change[card_annotations.ACTUAL_CARDS] = card_annotations.our_cards_text(given)
             if offer.kind is Kind.VGPU and card_annotations.ASSIGNED in pod.annotations and not settlement.refusal:
-                # The scheduler rebuilds its books from this annotation; it must say what is true. A refused container
-                # is nowhere yet, and when it comes again it is to be compared with what the scheduler chose.
+                # The scheduler rebuilds its state from this annotation, so it must be true. A refused container runs
+                # nowhere yet, and when kubelet retries, it is compared with the scheduler's choice again.
                 lists: list[Any] = card_annotations.assigned_shares(
                     pod.annotations[card_annotations.ASSIGNED], offer.memory_unit_mib
                 )
@@ -303,7 +303,7 @@ class ClusterSide(Companion):
         present = self._store.get(Key(f"{pod.namespace}/{pod.name}"))
         if not change or present is None or _uid(present) != pod.uid:
             return
-        # With the UID: by now another pod may have the name, and none of this is about that one.
+        # With the UID, because another pod may have the same name by now.
         body = {"metadata": {"uid": present.metadata.uid, "annotations": change}}
         try:
             await self._client.patch(_PODS, pod.name, body, pod.namespace)
@@ -315,7 +315,7 @@ class ClusterSide(Companion):
             )
 
     async def _unlock(self, node: str, pod: NodePod) -> None:
-        """Let the scheduler bind the next pod here, unless it did so already: then the lock is that one's."""
+        """Let the scheduler bind the next pod here, unless it already did: the lock then belongs to that pod."""
         while True:
             metadata = (await self._client.get(_NODES, node)).metadata
             uid, name = lock_owner(metadata.annotations.get(NODE_LOCK_OWNER, ""))
@@ -324,11 +324,11 @@ class ClusterSide(Companion):
                 return
             change = {NODE_LOCK: None, NODE_LOCK_OWNER: None}
             body = {"metadata": {"resourceVersion": metadata.resource_version, "annotations": change}}
-            with contextlib.suppress(ConflictError):  # somebody changed the node meanwhile, as kubelet often does
+            with contextlib.suppress(ConflictError):  # the node changed meanwhile; kubelet often does that
                 await self._client.patch(_NODES, node, body)
                 return
 
-    async def _tell_for_ever(self, agent: Agent) -> None:
+    async def _report_node(self, agent: Agent) -> None:
         while True:
             try:
                 await self._tell(agent)
@@ -388,7 +388,7 @@ class ClusterSide(Companion):
             self._event(about, "CardHealthy", f"{card} is back in service")
         self._told_bad = bad
 
-    async def _load_for_ever(self, agent: Agent) -> None:
+    async def _report_load(self, agent: Agent) -> None:
         told = ""
         while True:
             await asyncio.sleep(agent.config.api.load_every_s)
@@ -401,8 +401,8 @@ class ClusterSide(Companion):
             except BatonError as error:
                 _log.debug("load is not published", reason=str(error))
 
-    async def _limits_for_ever(self, agent: Agent) -> None:
-        """Limits are set when a container starts; this puts them back after the lock daemon has lost them."""
+    async def _restore_limits(self, agent: Agent) -> None:
+        """Limits are set when a container starts; this restores them after the lock daemon has lost them."""
         while True:
             await self._synced.wait()
             if agent.lock is not None:
@@ -418,7 +418,7 @@ class ClusterSide(Companion):
                 continue
             for (uid, _), shares in assignments.shares_in_force(self._pods, records, offer).items():
                 limits = found.setdefault(uid, PodLimits(uid))
-                # The daemon's terms are per client and card; of a pod's several limits the widest must pass.
+                # The daemon's terms are per client and card; of several limits of a pod, the widest applies.
                 found[uid] = PodLimits(
                     uid,
                     _widest(limits.memory_mib, [share.memory_mib for share in shares]),
@@ -445,7 +445,7 @@ def _about_pod(pod: NodePod) -> ObjectReference:
 
 
 def load_text(samples: Sequence[Sample]) -> str:
-    """Load for schedulers, coarse enough not to change with every breath: JSON, per card in steps of five."""
+    """Load for schedulers as JSON, per card and in steps of five, so that noise does not change it."""
     rows: Mapping[str, dict[str, int]] = {
         sample.card: {
             "utilisation": _step(sample.utilisation_percent),

@@ -1,7 +1,7 @@
-"""Node labels that say what the node's cards are, so that a pod can ask for more than a number.
+"""Node labels that describe the node's cards, so that a pod can select more than a number of cards.
 
-In the style of NVIDIA's GPU feature discovery, under a prefix of our own by default; with the prefix `nvidia.com` the
-names are the same as its. A node with different cards has the product `mixed` and one label per model with its count.
+They follow NVIDIA's GPU feature discovery, under Baton's own prefix by default; with the prefix `nvidia.com` the names
+are identical. A node with different cards has the product `mixed`, and one label per model with its count.
 """
 
 import re
@@ -18,7 +18,7 @@ _OURS = (
     "gpu.count", "gpu.product", "gpu.memory", "gpu.compute.major", "gpu.compute.minor", "gpu.family", "gpu.replicas",
     "gpu.sharing-strategy",
 )  # fmt: skip
-"""What is ever written here. Under `nvidia.com` others have labels too, such as `gpu.present` of NVIDIA's operator."""
+"""All labels that the agent writes. Others write under `nvidia.com` too: NVIDIA's operator sets `gpu.present`."""
 
 
 def gpu_labels(prefix: str, cards: tuple[Card, ...], offers: tuple[Offer, ...]) -> dict[str, str]:
@@ -50,12 +50,12 @@ def gpu_labels(prefix: str, cards: tuple[Card, ...], offers: tuple[Offer, ...]) 
 
 
 def value_of(text: str) -> str:
-    """A text as a label's value: at most 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both ends."""
+    """Text as a label value: at most 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both ends."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)[:_LONGEST].strip("-_.")
 
 
 def change(present: Mapping[str, str], wanted: Mapping[str, str], prefix: str) -> dict[str, str | None]:
-    """What to patch: new values, and None for labels of ours that are no longer true."""
+    """The patch: new values, and None for the agent's labels that are no longer true."""
     names = {f"{prefix}/{name}" for name in _OURS}
     ours = {name for name in present if name in names or name.startswith(f"{prefix}/{_COUNTED}")}
     patch: dict[str, str | None] = {name: text for name, text in wanted.items() if present.get(name) != text}

@@ -1,1 +1,1 @@
-"""The device plugin's side of kubelet: registration, life cycle, the calls, and kubelet's own records."""
+"""The connection to kubelet: registration, life cycle, the device plugin's calls, and kubelet's own records."""

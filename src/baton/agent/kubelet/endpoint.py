@@ -1,9 +1,9 @@
-"""One resource's connection to kubelet: carries out what the life cycle's state machine wants.
+"""One resource's connection to kubelet: carries out the instructions of the life cycle's state machine.
 
-A task takes events from a queue, hands them to `PluginLife` and starts what comes out; every call that may take time
-runs as a task of its own and reports back as an event. Sockets are watched by looking at them a few times per second:
-two `stat` calls are cheaper than they sound, work on every file system and mount, and cannot miss anything for longer
-than one look, while a lost stream is seen at once.
+A task takes events from a queue, passes them to `PluginLife` and starts the resulting instructions. Every call that may
+take time runs as a separate task and reports back as an event. The sockets are polled a few times per second: two
+`stat` calls are cheap, work on every file system and mount, and detect any change with the next poll. A lost stream is
+noticed at once.
 """
 
 import asyncio
@@ -30,17 +30,17 @@ _log = structlog.get_logger(__name__)
 API_VERSION = "v1beta1"
 LOOK_EVERY_S = 0.25
 _REGISTER_LIMIT_S = 15.0
-"""Kubelet dials us back inside of the call, for up to 10 s."""
+"""Kubelet connects back to the plugin within the call, for up to 10 s."""
 _GRACE_S = 1.0
-"""For an Allocate that is under way when the server goes down."""
+"""For an Allocate that is in progress when the server stops."""
 _MAX_SOCKET_PATH = 107
 
 LOCAL_CHANNEL = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", RECEIVE_LIMIT_BYTES))
-"""A pool of its own per channel: the shared one remembers failures of a path and delays the next attempt."""
+"""One pool per channel: the shared pool remembers failures of a path and delays the next attempt."""
 
 
 def socket_name(resource: str) -> str:
-    """The file name of a resource's socket; kubelet joins it to its own directory."""
+    """The file name of a resource's socket; kubelet joins it to its directory."""
     plain = re.sub(r"[^A-Za-z0-9.-]", "-", resource)
     if len(plain) > 40:
         plain = f"{plain[:27]}-{hashlib.sha256(resource.encode()).hexdigest()[:12]}"
@@ -48,7 +48,7 @@ def socket_name(resource: str) -> str:
 
 
 def mark(path: Path) -> tuple[int, int] | None:
-    """What tells one socket from the next of the same name."""
+    """What distinguishes a socket from a later one of the same name."""
     try:
         status = os.stat(path)
     except OSError:
@@ -57,7 +57,7 @@ def mark(path: Path) -> tuple[int, int] | None:
 
 
 class PluginEndpoint:
-    """Serves and registers one board until it is closed."""
+    """Serves and registers one board until it is stopped."""
 
     def __init__(
         self, board: Board, advisors: Advisors, kubelet: Kubelet, chance: random.Random, pace: life.Pace | None = None
@@ -86,7 +86,7 @@ class PluginEndpoint:
         return self.board.offer.name
 
     async def run(self) -> None:
-        """Until `stop`; cancelling it takes the server down at once."""
+        """Run until `stop`; cancelling it stops the server at once."""
         looking = asyncio.create_task(self._look())
         loop = asyncio.get_running_loop()
         try:
@@ -109,7 +109,7 @@ class PluginEndpoint:
                 await self._stop_server(generation)
 
     def stop(self) -> None:
-        """Take the server down and end `run`."""
+        """Stop the server and end `run`."""
         self._events.put_nowait(life.StopAsked())
 
     def register_again(self) -> None:
@@ -165,7 +165,7 @@ class PluginEndpoint:
                 servers.append(await _listen(self._announced, self._registrar(generation)))
             found = mark(self._announced)
             if found is None:
-                raise OSError(f"{self._announced} vanished as soon as it was made")
+                raise OSError(f"{self._announced} vanished as soon as it was created")
         except (OSError, RuntimeError) as error:
             await self._stop_server(generation)
             self._events.put_nowait(life.ServerFailed(generation, f"cannot serve on {self._socket}: {error}"))
@@ -174,12 +174,12 @@ class PluginEndpoint:
 
     async def _take_down(self, generation: Generation) -> None:
         if self._registering is not None:
-            # Kubelet must not find the next server at the end of a call that was made for this one.
+            # A call that was made for this server must not reach the next one.
             self._registering.cancel()
             await asyncio.gather(self._registering, return_exceptions=True)
             self._registering = None
         if self._serving is not None:
-            # A server that is still coming up can only be stopped once it is there.
+            # A server that is still starting can only be stopped once it runs.
             await asyncio.gather(self._serving, return_exceptions=True)
             self._serving = None
         await self._stop_server(generation)
@@ -190,7 +190,7 @@ class PluginEndpoint:
         if service is None:
             return
         for server in reversed(servers):
-            # Stop listening first, then end the streams from our side: `stop` would wait its whole grace for them.
+            # Stop listening first, then end the streams here: `stop` would wait its whole grace period for them.
             stopping = asyncio.ensure_future(server.stop(_GRACE_S))
             await service.close_streams()
             await stopping
@@ -219,7 +219,7 @@ class PluginEndpoint:
             self._events.put_nowait(life.Accepted(generation))
 
     def _registrar(self, generation: Generation) -> Any:
-        """What kubelet asks a socket that it finds in its plugin registry."""
+        """The calls that kubelet makes to a socket in its plugin registry."""
 
         async def get_info(_request: registry.InfoRequest, _context: Any) -> registry.PluginInfo:
             return registry.PluginInfo(
@@ -251,7 +251,7 @@ class PluginEndpoint:
 
 
 def _make_way(path: Path) -> None:
-    """The directory, and no socket of a former process that was killed."""
+    """Create the directory, and remove the socket of a previous process that was killed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
 

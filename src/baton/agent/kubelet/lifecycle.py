@@ -1,23 +1,23 @@
-"""The life of one resource's device plugin, as a pure state machine: events in, instructions out, time as an argument.
+"""The life cycle of one resource's device plugin, as a pure state machine: events in, instructions out.
 
-    WAITING      no kubelet to register with (kubelet.sock is absent); nothing of ours is running
-    STARTING     our server is being brought up
-    REGISTERING  our server answers; kubelet's Register call is under way, or kubelet is to find us (plugin registry)
-    REGISTERED   kubelet accepted us but has not opened its ListAndWatch stream yet
-    SERVING      kubelet holds a stream: the resource is alive
-    STOPPING     our server is going down, its streams with it
-    PAUSED       waiting out a delay before the next attempt
-    STOPPED      asked to end, and ended
+    WAITING      no kubelet to register with (kubelet.sock is absent); no server is running
+    STARTING     the server is starting
+    REGISTERING  the server answers; the Register call is in progress, or kubelet is to find the socket (registry)
+    REGISTERED   kubelet accepted the plugin but has not opened its ListAndWatch stream yet
+    SERVING      kubelet has an open stream: it uses the resource
+    STOPPING     the server is stopping, with its streams
+    PAUSED       waiting before the next attempt
+    STOPPED      ended on request
 
-What kubelet does decides the shape. It opens ListAndWatch once per registration and never again, so a stream that
-ends means "register again", not "wait". When an *old* stream of a resource ends, kubelet disconnects whatever client
-it has for that resource by then; a second registration beside a living first one therefore loses both. So there is
-one generation of the server at a time: the old one has wholly stopped, its streams closed, before the next starts,
-and an event of an older generation is never taken for one of the present. A restarted kubelet deletes every socket in
-its directory before it creates its own, so a changed kubelet.sock or a lost socket of ours leads to a new generation.
+The states follow from kubelet's behaviour. Kubelet opens ListAndWatch once per registration and never again, so the end
+of a stream means "register again", not "wait". When an *old* stream of a resource ends, kubelet disconnects its present
+client for that resource, so a second registration beside a live one loses both. Therefore only one generation of the
+server exists at a time: the old one has stopped completely, with its streams closed, before the next one starts, and
+events of an older generation are never mistaken for present ones. A restarted kubelet deletes every socket in its
+directory before it creates its own, so a changed kubelet.sock or a lost plugin socket leads to a new generation.
 
-The delay doubles with every attempt that did not last, with jitter so that several resources and nodes do not march in
-step; a new kubelet.sock cuts it short, because a pod that is admitted before we are back fails for good.
+The delay doubles with every attempt that did not last, with jitter so that several resources and nodes do not act in
+step. A new kubelet.sock ends the delay, because a pod that is admitted before the plugin is back fails for good.
 """
 
 import enum
@@ -28,7 +28,7 @@ from typing import NewType
 import msgspec
 
 Generation = NewType("Generation", int)
-"""Counts the servers of one plugin; an event carries the one it is about."""
+"""Counts the servers of one plugin; an event carries the generation it is about."""
 
 StreamId = NewType("StreamId", int)
 
@@ -36,12 +36,12 @@ _HISTORY = 32
 
 
 class Mode(enum.StrEnum):
-    """How kubelet learns of us."""
+    """How kubelet learns of the plugin."""
 
     REGISTER = "register"
-    """We call Register on kubelet.sock; our socket lies beside it."""
+    """The agent calls Register on kubelet.sock; the plugin's socket is beside it."""
     REGISTRY = "registry"
-    """Kubelet finds a socket of ours in plugins_registry and asks; nothing of ours is deleted when it restarts."""
+    """Kubelet finds a socket in plugins_registry and calls it; a kubelet restart deletes no socket of the agent."""
 
 
 class State(enum.StrEnum):
@@ -58,23 +58,23 @@ class State(enum.StrEnum):
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """The delays, in seconds."""
+    """Delays and limits, in seconds."""
 
     first_delay_s: float = 0.1
     """Before the second attempt; doubles from there."""
     longest_delay_s: float = 5.0
-    """Small on purpose: pods that are admitted meanwhile fail for good."""
+    """Deliberately short: pods that are admitted meanwhile fail for good."""
     lasting_s: float = 30.0
-    """A stream that lived this long ends the doubling."""
+    """A stream that lasted this long resets the delay."""
     stream_limit_s: float = 10.0
-    """Kubelet opens its stream right after Register; without one for this long the registration was lost."""
+    """Kubelet opens its stream right after Register; if it does not within this time, the registration was lost."""
     found_limit_s: float = 20.0
-    """Kubelet looks into its plugin registry every second, and gives up on one attempt after 10 s; a socket that it has
-    not used for this long it has missed or put aside, and only a new one makes it look again."""
+    """Kubelet scans its plugin registry every second and gives up on an attempt after 10 s. It has missed or set aside
+    a socket that it has not used for this long, and only a new socket makes it look again."""
 
 
 class SocketsSeen(msgspec.Struct, frozen=True):
-    """What lies in kubelet's directory now: a mark (inode and change time) of each socket, or None."""
+    """The sockets in kubelet's directory now: a mark (inode and change time) of each, or None."""
 
     kubelet: tuple[int, int] | None
     own: tuple[int, int] | None
@@ -88,26 +88,26 @@ class ServerUp(msgspec.Struct, frozen=True):
 
 
 class ServerFailed(msgspec.Struct, frozen=True):
-    """The server of this generation could not be brought up."""
+    """The server of this generation could not start."""
 
     generation: Generation
     reason: str
 
 
 class ServerDown(msgspec.Struct, frozen=True):
-    """The server of this generation has stopped and every stream of it is closed."""
+    """The server of this generation has stopped, and all its streams are closed."""
 
     generation: Generation
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """Kubelet answered Register, or told the registry's socket that it uses us."""
+    """Kubelet answered Register, or told the registry's socket that it uses the plugin."""
 
     generation: Generation
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Kubelet refused the registration or could not be asked."""
+    """Kubelet refused the registration or could not be reached."""
 
     generation: Generation
     reason: str
@@ -121,14 +121,14 @@ class StreamOpened(msgspec.Struct, frozen=True):
 
 
 class StreamClosed(msgspec.Struct, frozen=True):
-    """A ListAndWatch stream ended, whoever ended it."""
+    """A ListAndWatch stream ended, on either side."""
 
     generation: Generation
     stream: StreamId
 
 
 class Woken(msgspec.Struct, frozen=True):
-    """A moment that was asked for with `WakeAt` has come."""
+    """The time of a `WakeAt` has come."""
 
 
 class StopAsked(msgspec.Struct, frozen=True):
@@ -136,7 +136,7 @@ class StopAsked(msgspec.Struct, frozen=True):
 
 
 class RestartAsked(msgspec.Struct, frozen=True):
-    """Register anew although nothing failed: the plugin's options have changed."""
+    """Register again although nothing failed: the plugin's options have changed."""
 
 
 Event = (
@@ -155,13 +155,13 @@ Event = (
 
 
 class StartServer(msgspec.Struct, frozen=True):
-    """Bring up the server of this generation; answer with ServerUp or ServerFailed."""
+    """Start the server of this generation; answer with ServerUp or ServerFailed."""
 
     generation: Generation
 
 
 class StopServer(msgspec.Struct, frozen=True):
-    """Take the server down, close its streams, remove its socket; answer with ServerDown."""
+    """Stop the server, close its streams, remove its socket; answer with ServerDown."""
 
     generation: Generation
 
@@ -173,13 +173,13 @@ class Register(msgspec.Struct, frozen=True):
 
 
 class WakeAt(msgspec.Struct, frozen=True):
-    """Send Woken at this time; replaces an earlier wish."""
+    """Send Woken at this time; replaces an earlier WakeAt."""
 
     time_s: float
 
 
 class Tell(msgspec.Struct, frozen=True):
-    """Write this sentence to the log: the state changed for a reason that a person would look for."""
+    """Write this sentence to the log: the state changed for a reason that an operator may need."""
 
     state: State
     reason: str
@@ -189,7 +189,7 @@ Instruction = StartServer | StopServer | Register | WakeAt | Tell
 
 
 class PluginLife:
-    """The state machine of one resource. `handle` is the only way in."""
+    """The state machine of one resource. `handle` is its only input."""
 
     def __init__(self, mode: Mode, chance: random.Random, pace: Pace | None = None) -> None:
         self.mode = mode
@@ -211,11 +211,11 @@ class PluginLife:
 
     @property
     def registered(self) -> bool:
-        """Whether kubelet uses us at this moment."""
+        """Whether kubelet uses the plugin at this moment."""
         return self.state is State.SERVING
 
     def handle(self, event: Event, now_s: float) -> list[Instruction]:
-        """Take one event; returns what is to be done, in this order."""
+        """Process one event; returns the instructions in their order."""
         if self.state is State.STOPPED:
             return []
         match event:
@@ -256,7 +256,7 @@ class PluginLife:
         before, self._kubelet = self._kubelet, seen.kubelet
         renewed = seen.kubelet is not None and seen.kubelet != before
         if self.mode is Mode.REGISTRY:
-            # Kubelet finds us by itself, so its own socket neither starts nor ends anything.
+            # Kubelet finds the plugin by itself, so kubelet's own socket does not matter.
             if self.state is State.WAITING:
                 return self._start(now_s)
         elif self.state is State.WAITING:
@@ -272,7 +272,7 @@ class PluginLife:
         elif self.state is State.STOPPING and renewed:
             self._at_once = True
         if self.state in (State.REGISTERING, State.REGISTERED, State.SERVING) and seen.own != self._own:
-            return self._take_down("our socket has been removed or replaced", now_s)
+            return self._take_down("the plugin's socket was removed or replaced", now_s)
         return []
 
     def _server_up(self, event: ServerUp, now_s: float) -> list[Instruction]:
@@ -282,7 +282,7 @@ class PluginLife:
         if self.mode is Mode.REGISTRY:
             self._deadline_s = now_s + self.pace.found_limit_s
             return [
-                *self._become(State.REGISTERING, "waiting for kubelet to find our socket", now_s),
+                *self._become(State.REGISTERING, "waiting for kubelet to find the socket", now_s),
                 WakeAt(self._deadline_s),
             ]
         return [*self._become(State.REGISTERING, "asking kubelet", now_s), Register(self.generation)]
@@ -291,7 +291,7 @@ class PluginLife:
         if self._streams:
             return self._serve(now_s)
         if self._had_stream:
-            return self._take_down("kubelet closed its stream while it was registering us", now_s)
+            return self._take_down("kubelet closed its stream during the registration", now_s)
         self._deadline_s = now_s + self.pace.stream_limit_s
         return [
             *self._become(State.REGISTERED, "accepted; waiting for kubelet's stream", now_s),
@@ -327,10 +327,10 @@ class PluginLife:
         if self.state is State.REGISTERED:
             return self._take_down(f"kubelet opened no stream within {self.pace.stream_limit_s:g} s", now_s)
         if self.state is State.REGISTERING and self._kubelet is not None:
-            reason = f"kubelet has not found our socket within {self.pace.found_limit_s:g} s"
+            reason = f"kubelet did not find the socket within {self.pace.found_limit_s:g} s"
             return self._take_down(reason, now_s, at_once=True)
         if self.state is State.REGISTERING:
-            # No kubelet, nobody to find us; one that starts looks at what is there.
+            # There is no kubelet to find the socket; a kubelet that starts scans the existing ones.
             self._deadline_s = now_s + self.pace.found_limit_s
             return [WakeAt(self._deadline_s)]
         return []
@@ -338,7 +338,7 @@ class PluginLife:
     def _start(self, now_s: float) -> list[Instruction]:
         self._deadline_s = None
         if self.mode is Mode.REGISTER and self._kubelet is None:
-            return self._become(State.WAITING, "kubelet.sock is not there", now_s)
+            return self._become(State.WAITING, "kubelet.sock does not exist", now_s)
         self.generation = Generation(self.generation + 1)
         self._streams.clear()
         self._had_stream = False
@@ -360,7 +360,7 @@ class PluginLife:
         if self._stop_wanted:
             return self._become(State.STOPPED, "asked to stop", now_s)
         if self.mode is Mode.REGISTER and self._kubelet is None:
-            return self._become(State.WAITING, "kubelet.sock is not there", now_s)
+            return self._become(State.WAITING, "kubelet.sock does not exist", now_s)
         if self._at_once:
             return self._start(now_s)
         return self._pause(self.reason, now_s)

@@ -1,11 +1,11 @@
-"""The device plugin's side of kubelet's API for one resource: five calls, answered without ever waiting for long.
+"""The device plugin API for one resource: five calls, each answered quickly.
 
 Kubelet admits pods one at a time and sets no deadline on GetPreferredAllocation and Allocate, so a plugin that hangs
-stops the node. Whatever a call asks of others (the lock daemon, the API server) has a limit and a fallback, and
-Allocate fails only for what must not be: a slot that does not exist, or a rule of the configuration that kubelet's
-choice breaks. A failure there fails the pod for good, so its sentence is written for the person who reads the pod.
+stops the node. Every request to another program (the lock daemon, the API server) has a limit and a fallback. Allocate
+fails only if it must: a slot does not exist, or kubelet's choice breaks a rule of the configuration. That fails the pod
+for good, so the error is written for the reader of the pod's status.
 
-`Board` is what there is to offer now; it outlives the servers, which come and go with kubelet's registrations.
+`Board` holds the present offer; it outlives the servers, which come and go with kubelet's registrations.
 """
 
 import asyncio
@@ -28,30 +28,30 @@ from baton.model.ids import CardId
 _log = structlog.get_logger(__name__)
 
 RECEIVE_LIMIT_BYTES = 64 * 1024 * 1024
-"""GetPreferredAllocation carries every available id; gRPC's default of 4 MiB would refuse the larger nodes."""
+"""GetPreferredAllocation carries every available id; gRPC's default of 4 MiB is too small for large nodes."""
 
 
 class Advisors(Protocol):
-    """Whom the plugin asks. Every answer comes soon or not at all; none of them raises."""
+    """Answers the plugin's questions. No answer takes long, and none raises."""
 
     async def loads(self) -> Mapping[CardId, CardLoad] | None:
-        """Real load per card; None when nobody can say in time."""
+        """Real load per card; None if it is not known in time."""
 
     async def chosen_cards(self, offer: Offer, size: int) -> Sequence[CardId]:
-        """The cards that the scheduler chose for the container that is being admitted; empty when it chose none."""
+        """The cards that the scheduler chose for the container that kubelet is admitting; empty if it chose none."""
 
     def answer(self, offer: Offer, slots: Sequence[str]) -> ContainerEdits:
         """What a container gets for these slots."""
 
     def allocated(self, offer: Offer, slots: Sequence[str]) -> None:
-        """Told after a successful Allocate."""
+        """Called after a successful Allocate."""
 
     async def start_refusal(self, offer: Offer, slots: Sequence[str]) -> str:
-        """Why a container with these slots must not start; empty when it may."""
+        """Why a container with these slots must not start; empty if it may."""
 
 
 class Board:
-    """What one resource has to offer now, for any number of streams to follow."""
+    """The present offer of one resource, which any number of streams may follow."""
 
     def __init__(self, offer: Offer) -> None:
         self.offer = offer
@@ -61,7 +61,7 @@ class Board:
         self._message: tuple[int, bytes] | None = None
 
     def show(self, offer: Offer | None = None, unhealthy: frozenset[CardId] | None = None) -> bool:
-        """Change what is offered; streams send the new list only if something is really different."""
+        """Change the offer; streams send the new list only if it differs."""
         new_offer = offer if offer is not None else self.offer
         new_unhealthy = unhealthy if unhealthy is not None else self.unhealthy
         relevant = new_unhealthy & frozenset(new_offer.terms)
@@ -75,12 +75,12 @@ class Board:
         return True
 
     async def changed_since(self, revision: int) -> None:
-        """Wait until there is something newer than `revision`."""
+        """Wait for a revision newer than `revision`."""
         while self.revision == revision:
             await self._changed.wait()
 
     def message(self) -> bytes:
-        """The list as kubelet reads it, made once per revision."""
+        """The list as kubelet reads it, encoded once per revision."""
         if self._message is None or self._message[0] != self.revision:
             devices = []
             for card in self.offer.pool.cards:
@@ -94,13 +94,13 @@ class Board:
 
 
 StreamWatcher = Callable[[int, bool], None]
-"""Told the number of a stream and whether it is open."""
+"""Called with the number of a stream and whether it is open."""
 
 _stream_numbers = itertools.count(1)
 
 
 class PluginService:
-    """The calls of one server. A new server gets a new service, so that its streams can be told apart."""
+    """The calls of one server. Each server has its own service, which separates the streams of servers."""
 
     def __init__(self, board: Board, advisors: Advisors, watch_streams: StreamWatcher) -> None:
         self._board = board
@@ -114,11 +114,11 @@ class PluginService:
 
     @property
     def options(self) -> api.DevicePluginOptions:
-        """Sent in Register and in GetDevicePluginOptions: old kubelets read only the first, new ones the second."""
+        """Sent in Register and in GetDevicePluginOptions: old kubelets read only the former, new ones the latter."""
         return plugin_options(self._board.offer)
 
     async def close_streams(self) -> None:
-        """End every stream from our side and wait until they have ended."""
+        """End every stream on the server's side, and wait until they have ended."""
         self._closing.set()
         await self._all_closed.wait()
 
@@ -146,7 +146,7 @@ class PluginService:
         if self._reader.pool is not offer.pool:
             self._reader = PreferenceReader(offer.pool)
         asking = asyncio.ensure_future(self._loads(offer))
-        await asyncio.sleep(0)  # The question about the load goes out, and is answered while we read.
+        await asyncio.sleep(0)  # The lock daemon answers while the request is decoded.
         requests = self._reader.read(content)
         loads = await asking
         responses = []
@@ -206,7 +206,7 @@ class PluginService:
 
 
 def plugin_options(offer: Offer) -> api.DevicePluginOptions:
-    """Only offers that hand out cards have a preference and something to check before a start."""
+    """Only offers of cards have a preference, and a check before a container starts."""
     cards = offer.role is Role.CARDS
     return api.DevicePluginOptions(get_preferred_allocation_available=cards, pre_start_required=cards)
 
@@ -231,7 +231,7 @@ def _message(edits: ContainerEdits) -> api.ContainerAllocateResponse:
 
 
 async def _first_of(*waits: Awaitable[Any]) -> None:
-    """Wait for whichever comes first; the others are cancelled, also when we are."""
+    """Wait for the first to end; the others are cancelled, also if this call is cancelled."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

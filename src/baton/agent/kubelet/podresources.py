@@ -1,9 +1,9 @@
-"""Who has which slots, as kubelet itself knows it.
+"""Who has which slots, according to kubelet's own records.
 
-Kubelet keeps two records. The PodResources API names running pods by namespace and name, one entry per device and NUMA
-node. The device manager's checkpoint, a file, names every pod by UID, also plain init containers, and is there before
-any API server is; its format belongs to kubelet, so it is only read, and only where the API has no answer. Together
-they say which pod a slot belongs to, without guessing by counts and times.
+Kubelet keeps two. The PodResources API names running pods by namespace and name, with one entry per device and NUMA
+node. The device manager's checkpoint, a file, names every pod by UID, includes plain init containers, and exists before
+any API server. Its format is internal to kubelet, so the agent only reads it, and only where the API has no answer.
+Together they tell which pod a slot belongs to, without guessing from counts and times.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Holding(msgspec.Struct, frozen=True):
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """The same as the checkpoint has it: by UID, with names unknown."""
+    """The same from the checkpoint: by UID, without names."""
 
     pod_uid: PodUid
     container: str
@@ -42,13 +42,13 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 class PodResources:
-    """A client of kubelet's PodResources socket that opens a connection per question; questions are rare."""
+    """A client of kubelet's PodResources socket. It opens a connection per request, because requests are rare."""
 
     def __init__(self, kubelet_directory: Path) -> None:
         self._socket = kubelet_directory / "pod-resources" / "kubelet.sock"
 
     async def holdings(self, limit_s: float = _LIMIT_S) -> list[Holding] | None:
-        """Every container's slots; None when kubelet does not answer in time (it also limits the rate of questions)."""
+        """Every container's slots; None if kubelet does not answer in time (it also limits the rate of requests)."""
         try:
             async with grpc.aio.insecure_channel(f"unix:{self._socket}", options=LOCAL_CHANNEL) as channel:
                 call = channel.unary_unary(
@@ -64,7 +64,7 @@ class PodResources:
 
 
 def grouped(pods: Iterable[api.PodResources]) -> list[Holding]:
-    """One holding per container and resource, out of kubelet's many entries."""
+    """Kubelet's entries, combined into one holding per container and resource."""
     found: dict[tuple[str, str, str, str], set[str]] = {}
     for pod in pods:
         for container in pod.containers:
@@ -90,8 +90,8 @@ class _Checkpoint(msgspec.Struct):
 
 
 def read_checkpoint(plugin_directory: Path) -> list[Recorded]:
-    """What the checkpoint says: nothing when there is none, as on a new node. `UnavailableError` when it cannot be
-    read or is of a form that is not known; who took that for "nobody has anything" would lift everybody's limits."""
+    """The content of the checkpoint; empty if there is none, as on a new node. `UnavailableError` if it cannot be read
+    or its format is unknown; treating that as empty would lift all limits."""
     path = plugin_directory / CHECKPOINT
     try:
         content = msgspec.json.decode(path.read_bytes(), type=_Checkpoint)
@@ -111,16 +111,16 @@ def read_checkpoint(plugin_directory: Path) -> list[Recorded]:
 
 
 def owners_of(slots: Iterable[str], resource: str, records: Iterable[Recorded]) -> list[Recorded]:
-    """The containers that have exactly these slots: one, or several of a pod whose init containers hand them on."""
+    """The containers that have exactly these slots: one, or several of a pod whose init containers pass them on."""
     wanted = frozenset(slots)
     return [record for record in records if record.resource == resource and record.slots == wanted]
 
 
 def over_committed(holdings: Iterable[Holding]) -> list[str]:
-    """Slots that two containers have at once, which must never be; a sentence for each.
+    """Slots that two containers have at once, which must never happen; a sentence for each.
 
-    A pod's ordinary init containers hand their slots on and do not appear in PodResources, so a slot that is there
-    twice belongs to two.
+    A pod's ordinary init containers pass their slots on and do not appear in PodResources, so a slot that is listed
+    twice belongs to two containers.
     """
     seen: dict[tuple[str, str], Holding] = {}
     problems = []

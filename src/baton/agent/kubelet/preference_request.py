@@ -1,10 +1,10 @@
-"""Kubelet's question for a preference, read from its bytes.
+"""Kubelet's request for a preference, decoded from its bytes.
 
-Kubelet names every slot that it could give, in the order of a Go map: 16,000 ids where 16 cards have 1,000 slots each,
-of which the answer needs one bit apiece, and admits no other pod meanwhile. Where there are many slots, no strings are
-made of the ids (`slotnames`). Whatever does not look as usual (other ids among ours, other fields before them, cards
-whose ids differ in length) is read by the generated class, which takes longer and changes nothing else. Both may read a
-part of one message because of a rule of the encoding: cut between two fields, it says in two what it says in one.
+Kubelet names every available slot, in the order of a Go map: 16,000 ids for 16 cards with 1,000 slots each, of which
+the answer needs one bit each. It admits no other pod meanwhile. If there are many slots, `slot_scan` finds the ids
+without making strings of them. Any unusual part (other ids among them, other fields before them, cards whose ids differ
+in length) is decoded by the generated class, which takes longer and gives the same result. Each may decode a part of
+one message, because protobuf messages can be split between two fields.
 """
 
 from typing import TYPE_CHECKING
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from baton.agent.kubelet.slot_scan import SlotNames
 
 _MANY_SLOTS = 1000
-"""Fewer are read as soon by the generated class, and the agent of most nodes is spared the memory that NumPy takes."""
+"""The generated class decodes fewer ids as fast, and the agent of most nodes does without the memory of NumPy."""
 
 
 class PreferenceReader:
-    """Reads the questions about one pool."""
+    """Decodes the requests for one pool."""
 
     def __init__(self, pool: Pool, many_slots: int = _MANY_SLOTS) -> None:
         self.pool = pool
         self._names = _names(pool) if len(pool) >= many_slots else None
 
     def read(self, content: bytes) -> list[PreferenceRequest]:
-        """What a serialized PreferredAllocationRequest asks for, per container."""
+        """The requests in a serialized PreferredAllocationRequest, one per container."""
         start = _only_request(content)
         if start is not None:
             return [self._request(content, start)]
@@ -51,9 +51,9 @@ def _names(pool: Pool) -> "SlotNames | None":
 
 
 def _only_request(content: bytes) -> int | None:
-    """Where the request of one container begins if there is nothing else in the message, as with every kubelet so far.
+    """The start of the only container's request, as every kubelet so far sends it; None for any other message.
 
-    It spares a copy of the whole, which takes about as long as the rest.
+    This avoids a copy of the message, which takes about as long as the rest.
     """
     length = 0
     if content.startswith(b"\x0a"):  # field 1, of a length that follows: seven bits per byte, the lowest first

@@ -1,8 +1,8 @@
-"""Thousands of slot ids in a message, recognised without making one string.
+"""Recognises thousands of slot ids in a message without making a string.
 
-A string for every id, and looking each one up, costs milliseconds, most of them spent waiting for memory. Here the ids
-are found by their tags, a few characters of each say which slot it must be, and then all of them are compared with what
-those slots are called, in full: an id is taken for a slot's only if it is that, byte for byte.
+A string and a lookup for every id cost milliseconds, most of them spent waiting for memory. Here the ids are found by
+their tags, a few characters of each tell which slot it must be, and then each id is compared with the name of that slot
+byte for byte.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from baton.agent.offers.slots import CardSlots, Pool, slot_id
 _ID_TAG = 0x0A
 """Field 1 of a container's request, of a length that follows."""
 _LONGEST = 0x7F
-"""The greatest length that is written in one byte."""
+"""The greatest length that fits in one byte."""
 _BLOCK_BYTES = 96 * 1024
-"""How much is read at a time: little enough for what is made of it to stay in the processor's cache."""
+"""How much is scanned at a time: the intermediate arrays must fit in the processor's cache."""
 _WORD = 8
 
 
 class SlotNames:
-    """What the slots of a pool are called, in a form that many ids can be compared with at once."""
+    """The names of a pool's slots, in a form that allows comparing many ids at once."""
 
     def __init__(self, cards: Sequence[CardSlots], firsts: Sequence[int]) -> None:
         prefixes = [_prefix(card) for card in cards]
@@ -32,12 +32,12 @@ class SlotNames:
         self._firsts = np.array(firsts, np.int64)
         self._counts = np.array([len(card.slots) for card in cards], np.uint64)
         ordinals = range(1, int(self._counts.max()) + 1)
-        # For ordinal 0, which does not exist, a word that no digits make.
+        # Ordinal 0 does not exist, so it gets a word that no digits form.
         self._digits = np.array([1, *(_word(str(ordinal).encode()) for ordinal in ordinals)], np.uint64)
 
     @classmethod
     def of(cls, pool: Pool) -> "SlotNames | None":
-        """None for cards whose ids are short or differ in length. Of those that end alike only one is known by name."""
+        """None for cards whose ids are short or differ in length. Of cards whose ids end alike, one is included."""
         cards = {_word(_prefix(card)): card for card in pool.cards if card.slots}
         lengths = {len(_prefix(card)) for card in cards.values()}
         if len(lengths) != 1 or min(lengths) < _WORD:
@@ -46,14 +46,14 @@ class SlotNames:
         return cls(by_tail, [pool.first[card.card] for card in by_tail])
 
     def mark(self, marks: bytearray, content: bytes, start: int) -> int:
-        """Mark, as `Pool.mark` does, the slots whose ids come next in `content`; return where the last one ends."""
+        """Mark the slots whose ids come next in `content`, as `Pool.mark` does; return the end of the last one."""
         while (found := self._block(content, start)) is not None:
             numbers, start = found
             np.frombuffer(marks, np.uint8)[numbers] = 1
         return start
 
     def _block(self, content: bytes, at: int) -> tuple[npt.NDArray[np.int64], int] | None:
-        """The numbers of some slots, and where they end; None if there is no id any more, or one that is no slot's."""
+        """The numbers of the next slots, and where their ids end; None if the next field is not the id of a slot."""
         size = min(len(content) - at, _BLOCK_BYTES)
         text = np.frombuffer(content, np.uint8, size, at)
         starts = np.flatnonzero(text[:-1] == _ID_TAG)
@@ -61,7 +61,7 @@ class SlotNames:
             return None
         lengths = text[starts + 1]
         ends = starts + lengths + 2
-        # A byte like the tag may be anything. As far as each id ends where the next one begins, it is a tag.
+        # Other bytes may look like the tag. It is a tag if the previous id ends right before it.
         astray = starts[1:] != ends[:-1]
         count = int(astray.argmax()) + 1 if astray.any() else len(starts)
         count -= int(ends[count - 1] > size)
@@ -69,7 +69,7 @@ class SlotNames:
         if not count or lengths.max() > _LONGEST or lengths.min() <= self._length:
             return None
         words = np.ndarray((size - _WORD + 1,), "<u8", content, at, (1,))
-        # The card whose tail this is, or any: the comparison after it is what counts.
+        # The card with this tail, or an arbitrary one: the next comparison decides.
         cards = np.searchsorted(self._tails[:-1], words[starts + (2 + self._length - _WORD)])
         prefixes = np.ndarray((size - self._length + 1,), self._prefixes.dtype, content, at, (1,))
         if prefixes[starts + 2].tobytes() != self._prefixes[cards].tobytes():
@@ -83,7 +83,7 @@ class SlotNames:
 
 
 def _prefix(card: CardSlots) -> bytes:
-    """What the ids of all slots of a card begin with."""
+    """The common beginning of the ids of a card's slots."""
     return slot_id(card.card, 1).removesuffix("1").encode()
 
 
@@ -93,7 +93,7 @@ def _word(text: bytes) -> int:
 
 
 def _value(digits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """The number that up to eight decimal digits stand for: pairs of them, then pairs of pairs, then both halves."""
+    """The value of up to eight decimal digits: pairs first, then pairs of pairs, then both halves."""
     word = np.uint64
     value = digits & word(0x0F0F0F0F0F0F0F0F)
     value = (value * word(10 << 8 | 1) >> word(8)) & word(0x00FF00FF00FF00FF)

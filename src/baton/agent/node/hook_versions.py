@@ -1,8 +1,7 @@
 """Versions of the hook on the host, side by side and never changed.
 
-A container that was started months ago mounts the file that its Allocate answer names, and may be started again from
-that answer today. So each build of the library lies under its version and digest, is written once, and is not removed
-by an upgrade.
+A container that started months ago mounts the file that its Allocate answer names, and may start again from that answer
+today. So each build of the library is stored under its version and digest, is written once, and stays after upgrades.
 """
 
 import contextlib
@@ -16,7 +15,7 @@ from baton.errors import UnavailableError
 
 
 def install(library: Path, directory: Path) -> Path:
-    """Put the library there if it is not there yet; returns its lasting path."""
+    """Install the library unless it is already there; returns its permanent path."""
     try:
         content = library.read_bytes()
         digest = hashlib.sha256(content).hexdigest()[:12]
@@ -40,6 +39,6 @@ def install(library: Path, directory: Path) -> Path:
     except OSError as error:
         raise UnavailableError(
             f"the hook cannot be installed in {directory}: {error.strerror or error}; "
-            "make the directory writable, or set hook.directory to one that is"
+            "make the directory writable, or set hook.directory to a writable one"
         ) from None
     return target

@@ -1,8 +1,8 @@
-"""Whose process it is: from the kernel's word and kubelet's records, never from counts, times or what it says itself.
+"""Which pod a process belongs to, according to the kernel and kubelet's records, never to the process itself.
 
-A process is placed in its pod's cgroup by the runtime before it runs its first instruction and cannot leave it. The
-path holds the pod's UID and the container's id, in one of a few spellings (cgroup v1 or v2, systemd or cgroupfs
-driver, containerd or CRI-O). The UID leads to kubelet's checkpoint, and that to the slots.
+The runtime puts a process into its pod's cgroup before the first instruction, and the process cannot leave it. The path
+contains the pod's UID and the container's id, in one of a few spellings (cgroup v1 or v2, systemd or cgroupfs driver,
+containerd or CRI-O). The UID leads to kubelet's checkpoint, and the checkpoint to the slots.
 """
 
 import re
@@ -19,14 +19,14 @@ _POD = re.compile(
 
 
 class PodProcess(msgspec.Struct, frozen=True):
-    """Where a process lives."""
+    """The pod and the container of a process."""
 
     uid: PodUid
     container_id: str
 
 
 def pod_in_cgroup(text: str) -> PodProcess | None:
-    """The pod in the content of `/proc/PID/cgroup`; None for a process of no pod."""
+    """The pod in the content of `/proc/PID/cgroup`; None for a process outside of pods."""
     found = _POD.search(text)
     if found is None:
         return None
@@ -34,7 +34,7 @@ def pod_in_cgroup(text: str) -> PodProcess | None:
 
 
 def pod_of_process(pid: int, proc: Path = Path("/proc")) -> PodProcess | None:
-    """The pod of a process of this host; the pid is the one that this process namespace sees."""
+    """The pod of a process on this host; the pid is that of this process namespace."""
     try:
         return pod_in_cgroup((proc / str(pid) / "cgroup").read_text())
     except OSError:

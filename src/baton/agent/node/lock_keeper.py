@@ -1,9 +1,9 @@
-"""Sees to it that a lock daemon is there, and that it outlives us.
+"""Keeps a lock daemon running that outlives the agent.
 
-The daemon is a process of its own in a session of its own, so neither our end nor our crash touches it; whoever answers
-on the control socket, started by us or not, is left alone. When nobody answers one is started, with a pause that grows
-while that does not help. A daemon that holds the directory but does not answer is not ours to kill: the next one
-refuses to start beside it, and the reason is logged.
+The daemon is a separate process in a separate session, so neither the end nor a crash of the agent affects it. A daemon
+that answers on the control socket is left alone, regardless of who started it. If none answers, the agent starts one,
+with a growing pause between attempts. The agent does not kill a daemon that holds the directory but does not answer:
+the next daemon refuses to start beside it, and the reason is logged.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ _log = structlog.get_logger(__name__)
 
 _LOOK_EVERY_S = 2.0
 _LOOKS_TO_FORGET = 30
-"""After so many, the sums of pods that are gone are forgotten, whether or not anybody reads the metrics."""
+"""After this many looks, the sums of deleted pods are dropped, even if no client reads the metrics."""
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 
 
 class LockKeeper(Companion):
-    """Starts `baton lockd` where none answers, and tells it how cards are shared."""
+    """Starts `baton lockd` if none answers, and tells it how cards are shared."""
 
     name = "lock daemon"
 
@@ -78,5 +78,5 @@ class LockKeeper(Companion):
 
 
 def _takes_turns(card: Card) -> bool:
-    """The daemon knows only of cards whose programs can run the hook."""
+    """Only cards that work with the hook are known to the daemon."""
     return vendors.named(card.vendor).runs_hook

@@ -1,7 +1,7 @@
-"""What the agent wants of the lock daemon: real load per card, sharing modes, and that a pod's limits are in force.
+"""The agent's use of the lock daemon: real load per card, sharing modes, and the limits of pods.
 
-The daemon may be stopped, killed or hanging at any time; the answer then is None, in time. A daemon that was started
-anew has forgotten its rules, which its epoch shows; they are told to it again.
+The daemon may be stopped, killed or hanging at any time; the answer is then None, within the limit. A restarted daemon
+has lost its rules; the agent notices this by its epoch and sends them again.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _log = structlog.get_logger(__name__)
 
 
 class PodLimits(msgspec.Struct, frozen=True):
-    """What a pod may take of each of its cards. Zero is no limit."""
+    """What a pod may use of each of its cards. Zero means no limit."""
 
     pod_uid: PodUid
     memory_mib: int = 0
@@ -38,22 +38,22 @@ class LockPort(Protocol):
     """The lock daemon, as the agent sees it."""
 
     usage: LockUsage
-    """What containers got of the lock, as of the last look."""
+    """The lock time of containers, as of the last look."""
 
     async def look(self) -> bool:
-        """Bring `usage` up to date; False when the daemon does not answer."""
+        """Update `usage`; False if the daemon does not answer."""
 
     async def loads(self) -> Mapping[CardId, CardLoad] | None:
-        """Load per card; None when the daemon does not answer in time."""
+        """Load per card; None if the daemon does not answer in time."""
 
     async def limit(self, current: Callable[[], list[PodLimits]]) -> bool:
-        """Put the limits of all pods of this node in force; False when the daemon did not take them.
+        """Put the limits of all pods of this node in force; False if the daemon did not accept them.
 
-        They are asked for when it is this call's turn: what another call has put in force meanwhile must not be undone.
+        `current` is called when it is this call's turn, so that it does not undo the limits of an earlier call.
         """
 
     async def share(self, modes: Mapping[CardId, Sharing]) -> bool:
-        """Set how cards are shared; False when the daemon did not take it."""
+        """Set how cards are shared; False if the daemon did not accept it."""
 
 
 _COMMAND_LIMIT_S = 1.0
@@ -92,7 +92,7 @@ class LockClient:
                 status = await self._quick.status()
         except (BatonError, OSError, TimeoutError, msgspec.DecodeError) as error:
             reason = str(error) or f"no answer in {self._load_limit_s:g} s"
-            _log.info("the lock daemon does not tell the load; cards are chosen by their slots", reason=reason)
+            _log.info("the lock daemon does not report the load; cards are chosen by their slots", reason=reason)
             return None
         samples = {sample.card: sample for sample in self._samples()}
         return {
@@ -138,11 +138,11 @@ class LockClient:
         except UnavailableError:
             raise
         except BatonError as error:
-            # Dropped by hand, or by a former question whose answer came too late: it is not in force any more.
+            # Dropped by hand, or by an earlier request whose answer came too late: it is no longer in force.
             _log.info("limits were gone already", pod_uid=limits.pod_uid, reason=str(error))
 
     async def _notice_restart(self) -> None:
-        """A daemon that was started anew hears at once which limits held, whoever noticed and why ever we asked."""
+        """Send a restarted daemon the limits that were in force, whatever the reason for the present request."""
         status = await self._patient.status()
         if status.epoch != self._epoch:
             self._modes.clear()
@@ -154,7 +154,7 @@ class LockClient:
 def _rule(limits: PodLimits) -> Rule:
     return Rule(
         pod_uid=limits.pod_uid,
-        # A container with several cards may have asked for more in all; of one card nobody has more than all.
+        # A container with several cards may request more in total, but at most 100 percent of one card.
         cores_percent=float(min(limits.cores_percent, 100)),
         memory_bytes=limits.memory_mib * _MIB,
         oversubscribe=limits.oversubscribe,

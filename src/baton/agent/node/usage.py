@@ -1,9 +1,9 @@
-"""What each container got of its cards, from what is known of its processes.
+"""What each container got of its cards, summed over its processes.
 
-The lock daemon and the driver both count per process; processes come and go within a container, and a daemon that was
-started anew counts from zero. A container's numbers must only ever grow, so the differences between one look and the
-next are added up here, under the container that the process belonged to when it was first seen. A process that came
-and went between two looks is not counted; looks are two seconds apart.
+The lock daemon and the driver count per process. Processes come and go within a container, and a restarted daemon
+counts from zero. A container's numbers must never decrease, so the differences between two looks are summed here, under
+the container that the process belonged to when it was first seen. A process that starts and ends between two looks is
+not counted; looks are two seconds apart.
 """
 
 from collections.abc import Callable, Collection
@@ -19,7 +19,7 @@ ContainerOnCard = tuple[PodProcess, CardId]
 
 
 class LockTimes(msgspec.Struct, frozen=True):
-    """What the lock gave, in seconds and turns."""
+    """Time with the lock, time waiting for it, and turns."""
 
     held_s: float = 0.0
     waited_s: float = 0.0
@@ -27,7 +27,7 @@ class LockTimes(msgspec.Struct, frozen=True):
     longest_wait_s: float = 0.0
 
     def plus(self, other: "LockTimes") -> "LockTimes":
-        """Both together."""
+        """The sum of both."""
         return LockTimes(
             self.held_s + other.held_s,
             self.waited_s + other.waited_s,
@@ -36,7 +36,7 @@ class LockTimes(msgspec.Struct, frozen=True):
         )
 
     def since(self, before: "LockTimes") -> "LockTimes":
-        """What came in addition to `before`."""
+        """What was added since `before`."""
         return LockTimes(
             max(0.0, self.held_s - before.held_s),
             max(0.0, self.waited_s - before.waited_s),
@@ -46,7 +46,7 @@ class LockTimes(msgspec.Struct, frozen=True):
 
 
 class LockUsage:
-    """Sums per container and card over all looks at the lock daemon."""
+    """Sums per container and card over all looks at the lock daemon's status."""
 
     def __init__(self, home: Callable[[int], PodProcess | None] = pod_of_process) -> None:
         self._home = home
@@ -54,7 +54,7 @@ class LockUsage:
         self.totals: dict[ContainerOnCard, LockTimes] = {}
 
     def take(self, status: Status) -> None:
-        """One look."""
+        """Add the lock daemon's present status."""
         present = {}
         for client in status.clients:
             key = (status.epoch, client.id, client.gpu)
@@ -68,5 +68,5 @@ class LockUsage:
         self._seen = present
 
     def keep(self, pods: Collection[PodUid]) -> None:
-        """Forget the pods that are not among these."""
+        """Drop all pods except these."""
         self.totals = {place: times for place, times in self.totals.items() if place[0].uid in pods}

@@ -1,1 +1,1 @@
-"""What the node offers to kubelet: slots of cards devices of other vendors, and which of them a container gets."""
+"""What the node offers to kubelet: slots of cards, other devices, and which slots a container gets."""

@@ -1,8 +1,8 @@
-"""From configuration and cards to offers: what this node tells kubelet it has.
+"""From configuration and cards to offers: the resources that this node reports to kubelet.
 
-An offer is one resource name with its slots. A shared card is one offer's; promising it under two names would promise
-it twice, so that is refused. A vGPU entry becomes three offers over the same cards: shares (which carry the
-allocation), memory and cores (which only count, so that a scheduler that knows no cards cannot overfill a node).
+An offer is one resource name with its slots. A card belongs to one offer; offering it under two names would promise it
+twice, so that is refused. A vGPU entry becomes three offers over the same cards: shares (which carry the allocation),
+memory and cores (which only count, so that a scheduler that knows no cards cannot overfill a node).
 """
 
 import enum
@@ -23,7 +23,7 @@ class Role(enum.StrEnum):
     CARDS = "cards"
     """The container gets the slot's card."""
     COUNT = "count"
-    """Nothing but arithmetic; the container gets its cards from another offer of the same entry."""
+    """Only an amount; the container gets its cards from another offer of the same entry."""
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ class Terms(msgspec.Struct, frozen=True):
 
     @property
     def promised_memory_mib(self) -> int:
-        """The most memory that all containers on the card together may be promised."""
+        """The most memory that may be promised to all containers on the card together."""
         return int(self.card.memory_mib * self.memory_overcommit)
 
 
@@ -52,7 +52,7 @@ class Offer(msgspec.Struct, frozen=True):
     terms: dict[CardId, Terms]
     memory_unit_mib: int = 1
     memory_name: str = ""
-    """Of a vGPU: the resource by which a container asks for memory."""
+    """For a vGPU: the resource through which a container asks for memory."""
     cores_name: str = ""
 
     def describe(self) -> str:
@@ -66,7 +66,7 @@ class PlanError(BatonError):
 
 
 def plan(config: AgentConfig, cards: tuple[Card, ...]) -> tuple[Offer, ...]:
-    """The offers of this node; `PlanError` with everything that cannot be."""
+    """The offers of this node; `PlanError` lists everything that is impossible."""
     problems: list[str] = []
     offers: list[Offer] = []
     owners: dict[CardId, str] = {}
@@ -75,7 +75,7 @@ def plan(config: AgentConfig, cards: tuple[Card, ...]) -> tuple[Offer, ...]:
         for card in terms:
             if card in owners:
                 problems.append(
-                    f"card {card} is offered as {owners[card]} and as {resource.name}; a card can be promised once: "
+                    f"card {card} is offered as {owners[card]} and as {resource.name}; a card can be offered once: "
                     f"leave it out of one of them (`cards: [{{uuid: {card}, use: false}}]`)"
                 )
             owners.setdefault(card, resource.name)
@@ -89,9 +89,9 @@ def plan(config: AgentConfig, cards: tuple[Card, ...]) -> tuple[Offer, ...]:
 
 
 def unused_rules(config: AgentConfig, cards: tuple[Card, ...]) -> list[str]:
-    """Rules that fit no card here: fine in a file for many nodes, worth a line in the log."""
+    """Rules that match no card of this node: valid in a file for many nodes, but worth a log line."""
     return [
-        f"{resource.name}: cards[{number}] fits no card of this node"
+        f"{resource.name}: cards[{number}] matches no card of this node"
         for resource in config.resources
         for number, rule in enumerate(resource.cards)
         if not any(card.vendor == resource.vendor and rule.fits(card) for card in cards)
@@ -150,7 +150,7 @@ def _size_problems(offer: Offer) -> list[str]:
     if slots > MAX_SLOTS or list_bytes > MAX_LIST_BYTES:
         problem = (
             f"{offer.name} would have {slots} slots, a list of {list_bytes / 1024 / 1024:.1f} MiB; kubelet reads at "
-            f"most 4 MiB and never tries again, so {MAX_SLOTS} slots are the limit: "
+            f"most 4 MiB and never retries, so the limit is {MAX_SLOTS} slots: "
         )
         if offer.role is Role.COUNT:
             factor = -(-slots * offer.memory_unit_mib // MAX_SLOTS)

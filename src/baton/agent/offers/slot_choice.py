@@ -1,15 +1,15 @@
 """Which slots a container should get: the answer to kubelet's GetPreferredAllocation, as pure functions.
 
-Kubelet says which slots are available, which ones it has already taken for this container (left over from the pod's
-init containers) and how many there are to be in the end. The answer has exactly that many: kubelet fills up a short
-one at random and takes a random part of a long one, and either way the policy is lost. Slots that kubelet has taken
-come first. The same question gets the same answer on every run.
+Kubelet names the available slots, the slots that it has already taken for this container (left over from the pod's
+init containers), and how many the container needs in total. The answer has exactly that many: kubelet fills a short
+answer at random and takes a random part of a long one, and both defeat the policy. Slots that kubelet has taken come
+first. The same request always gets the same answer.
 
-How full a card is follows from the question: kubelet offers all free slots of a card or none of them (an unhealthy
-card and one on another NUMA node have none), so what is missing of an offered card is allocated.
+How full a card is follows from the request: kubelet offers all free slots of a card or none of them (an unhealthy card
+and a card on another NUMA node have none), so the missing slots of an offered card are allocated.
 
-A policy is a preference; when the wish cannot be had it answers with the next best. What must not happen at all is
-refused by `violation`, which Allocate asks with the slots kubelet settled on.
+A policy is a preference; if it cannot be met, the answer is the next best. `violation` refuses what must not happen at
+all; Allocate asks it about the slots that kubelet chose.
 """
 
 import enum
@@ -23,7 +23,7 @@ from baton.agent.offers.slots import CardSlots, Pool, SlotId
 from baton.model.ids import CardId
 
 _MAX_COMBINATIONS = 300
-"""Above this many sets of cards `aligned` builds its set card by card; kubelet waits for us without a limit."""
+"""Above this many sets of cards `aligned` builds its set card by card, because kubelet waits without a limit."""
 _SAME_NUMA = 10
 _NVLINK = 100
 
@@ -34,26 +34,26 @@ class Policy(enum.StrEnum):
     SPREAD = "spread"
     """The least allocated card first; one container's slots on different cards as far as possible."""
     STRICT_SPREAD = "strict-spread"
-    """As spread, and a container that would get two slots of one card is refused."""
+    """As spread, but a container that would get two slots of one card is refused."""
     PACKED = "packed"
-    """The fullest card that still has room, so that other cards stay empty."""
+    """The fullest card with room, so that other cards stay empty."""
     ALIGNED = "aligned"
     """Cards that are close to each other: NVLink first, then one NUMA node."""
     LOAD = "load"
-    """The card with the least real work now, whatever the number of its slots in use; spread when that is unknown."""
+    """The card with the least real work now, regardless of its slots in use; spread if the load is unknown."""
 
 
 class CardLoad(msgspec.Struct, frozen=True):
-    """What a card is really doing, as the lock daemon sees it."""
+    """The real load of a card, as the lock daemon sees it."""
 
     active_clients: int
-    """Holders and waiters; a registered client that sleeps does not count."""
+    """Holders and waiters; registered clients that are idle do not count."""
     utilisation_percent: int = 0
     memory_percent: int = 0
 
 
 class PreferenceRequest(msgspec.Struct, frozen=True):
-    """One container's request, as kubelet puts it."""
+    """Kubelet's request for a preference for one container."""
 
     available: bytes | bytearray
     """The slots that kubelet can give, as `Pool.marks`."""
@@ -62,7 +62,7 @@ class PreferenceRequest(msgspec.Struct, frozen=True):
 
 
 class _Card:
-    """A card while a request is being answered."""
+    """The state of a card while a request is being answered."""
 
     def __init__(self, card: CardSlots, first: int, left: int, taken: int) -> None:
         self.card = card
@@ -70,7 +70,7 @@ class _Card:
         """The number of its first slot."""
         self.left = left
         self.taken = taken
-        """Slots of it that this container already has."""
+        """Slots that this container already has on it."""
         self.allocated = len(card.slots) - left - taken
 
     @property
@@ -88,9 +88,9 @@ def prefer(
     loads: Mapping[CardId, CardLoad] | None = None,
     chosen: Sequence[CardId] = (),
 ) -> list[SlotId]:
-    """The slots to take, those of `must_include` first. Shorter than asked only when `available` is.
+    """The slots to take, those of `must_include` first. Fewer than requested only if `available` has fewer.
 
-    `chosen` are the scheduler's cards for this container, one per slot; they win over the policy where they have room.
+    `chosen` are the scheduler's cards for this container, one per slot; they override the policy where they have room.
     """
     must = list(dict.fromkeys(request.must_include))[: request.size]
     free = bytearray(request.available)
@@ -100,7 +100,7 @@ def prefer(
             home = pool.slots[slot].card
             taken[home] = taken.get(home, 0) + 1
             free[pool.numbers[slot]] = 0
-    # A card of which this container already has slots counts as a candidate only where it has more.
+    # A card that this container already uses is a candidate only if it has more free slots.
     cards = []
     for entry in pool.cards:
         first = pool.first[entry.card]
@@ -152,7 +152,7 @@ def _spread(cards: list[_Card], size: int, _: Mapping[CardId, CardLoad]) -> Sequ
 
 
 def _one_round(ranked: list[_Card], size: int) -> list[_Card]:
-    """The first cards, but only those that this container has equally often: another round decides about the rest."""
+    """The first cards, limited to those that this container uses equally often; the next round covers the rest."""
     return [card for card in ranked[:size] if card.taken == ranked[0].taken]
 
 
@@ -171,7 +171,7 @@ def _load(cards: list[_Card], size: int, loads: Mapping[CardId, CardLoad]) -> Se
 
     def work(card: _Card) -> tuple[int, int, int]:
         load = loads.get(card.card.card)
-        # In steps of ten: smaller differences are noise, and noise must not outweigh the number of slots in use.
+        # In steps of ten, because smaller differences are noise, which must not outweigh the number of used slots.
         return (load.active_clients, load.utilisation_percent // 10, load.memory_percent // 10) if load else (0, 0, 0)
 
     ranked = sorted(cards, key=lambda card: (card.taken, work(card), card.allocated, card.order))
@@ -193,7 +193,7 @@ def _aligned(cards: list[_Card], size: int, _: Mapping[CardId, CardLoad]) -> Seq
         groups = [_grown_group(seed, fresh, count, fixed, near) for seed in fresh]
 
     def rank(group: tuple[int, ...]) -> tuple[int, int, int, tuple[int, ...]]:
-        """Less is better: near to each other, then cutting few links that others could use, then least full."""
+        """Less is better: close together, then few cut links that others could use, then least full."""
         inside = [*group, *(number for number in fixed if number not in group)]
         together = sum(near[a][b] for a in group for b in inside)
         cut = sum(sum(near[a]) for a in group) - together
@@ -203,7 +203,7 @@ def _aligned(cards: list[_Card], size: int, _: Mapping[CardId, CardLoad]) -> Seq
 
 
 def _grown_group(seed: int, fresh: list[int], count: int, fixed: list[int], near: list[list[int]]) -> tuple[int, ...]:
-    """The set that grows from one card by always adding the nearest next one."""
+    """The set that grows from one card by repeatedly adding the nearest card."""
     group = [seed]
     rest = {number: near[number][seed] + sum(near[number][other] for other in fixed) for number in fresh}
     del rest[seed]
@@ -232,7 +232,7 @@ _PICKERS: dict[Policy, _Picker] = {
 
 
 def violation(policy: Policy, pool: Pool, slots: Sequence[str], max_per_container: int = 0) -> str:
-    """Why a container must not get these slots; empty when it may."""
+    """Why a container must not get these slots; empty if it may."""
     known = pool.slots
     unknown = [slot for slot in slots if slot not in known]
     if unknown:
@@ -240,15 +240,15 @@ def violation(policy: Policy, pool: Pool, slots: Sequence[str], max_per_containe
     if max_per_container and len(slots) > max_per_container:
         return (
             f"{len(slots)} slots in one container, but max-per-container is {max_per_container}; "
-            "ask for fewer, or for cards in several containers"
+            "request fewer, or split them over several containers"
         )
     if policy is Policy.STRICT_SPREAD:
         cards = [known[SlotId(slot)].card for slot in slots]
         twice = next((card for card in cards if cards.count(card) > 1), None)
         if twice is not None:
             return (
-                f"policy strict-spread gives every slot of a container another card, but {len(slots)} slots were asked "
-                f"for and two of them would be on {twice}; ask for at most {len(pool.cards)}, or wait for free cards"
+                f"policy strict-spread puts every slot of a container on a different card, but of {len(slots)} "
+                f"requested slots two would be on {twice}; request at most {len(pool.cards)}, or wait for free cards"
             )
     return ""
 

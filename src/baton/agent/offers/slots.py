@@ -1,11 +1,11 @@
-"""Slots: the units in which a resource is offered to kubelet. A card offers some number of them.
+"""Slots: the units in which a resource is offered to kubelet.
 
-A slot id is the card's id, two underscores and an ordinal from 1, which is what nvshare's users see in kubelet's
-records. Kubelet keeps ids as opaque text, stores them in its checkpoint for the life of a pod and hands them back
-after any restart, so the form must never change and everything must be derivable from the id alone.
+A slot id is the card's id, two underscores and an ordinal from 1, as nvshare's users know it from kubelet's records.
+Kubelet treats ids as opaque text, stores them in its checkpoint for the life of a pod and returns them after any
+restart, so the form must never change and everything must follow from the id alone.
 
-Kubelet reads at most 4 MiB in one ListAndWatch message and never tries again after a bigger one, so the size of the
-message is computed here, exactly, before anything is served.
+Kubelet reads at most 4 MiB in one ListAndWatch message and never retries after a larger one, so the exact size of the
+message is computed here before anything is served.
 """
 
 import itertools
@@ -20,11 +20,11 @@ from baton.model.ids import CardId
 SlotId = NewType("SlotId", str)
 
 MAX_ID_LENGTH = 63
-"""Documented by kubelet; not enforced by it, but other readers of its records may."""
+"""Kubelet documents this limit without enforcing it; other readers of its records may enforce it."""
 MAX_LIST_BYTES = 4 * 1024 * 1024
 """The receive limit of kubelet's gRPC client."""
 MAX_SLOTS = 40_000
-"""Per resource. Below the limit in bytes: every change of health rewrites kubelet's checkpoint with all of them."""
+"""Per resource. Below the limit in bytes, because every change of health rewrites kubelet's checkpoint."""
 
 _SEPARATOR = "__"
 
@@ -35,13 +35,13 @@ def slot_id(card: CardId, ordinal: int) -> SlotId:
 
 
 def card_of(slot: str) -> CardId:
-    """The card that a slot belongs to, from the id alone; the id itself when it has no ordinal."""
+    """The card that a slot belongs to, from the id alone; the id itself if it has no ordinal."""
     card, separator, ordinal = slot.rpartition(_SEPARATOR)
     return CardId(card) if separator and ordinal.isdigit() else CardId(slot)
 
 
 class CardSlots(msgspec.Struct, frozen=True):
-    """One card's part of a resource, with what the policies look at."""
+    """One card's part of a resource, with the properties that the policies use."""
 
     card: CardId
     index: int
@@ -63,7 +63,7 @@ class CardSlots(msgspec.Struct, frozen=True):
 
 
 class Pool:
-    """All slots of one resource. Immutable; lookups that a request needs are prepared once."""
+    """All slots of one resource. Immutable; the lookups for requests are prepared once."""
 
     def __init__(self, cards: Iterable[CardSlots]) -> None:
         self.cards: tuple[CardSlots, ...] = tuple(sorted(cards, key=lambda card: (card.index, card.card)))
@@ -78,7 +78,7 @@ class Pool:
 
     @cached_property
     def numbers(self) -> Mapping[str, int]:
-        """The slots counted through, card after card."""
+        """The slots numbered consecutively, card after card."""
         return {slot: number for number, slot in enumerate(self.slots)}
 
     @cached_property
@@ -88,19 +88,19 @@ class Pool:
         return {card.card: start for card, start in zip(self.cards, starts, strict=False)}
 
     def marks(self, slots: Iterable[str]) -> bytearray:
-        """A set of slots as one byte per slot, by number: 1 where it is in the set. Slots of others do not count."""
+        """A set of slots as one byte per slot, by number: 1 if it is in the set. Slots of other pools are ignored."""
         marks = bytearray(len(self))
         self.mark(marks, slots)
         return marks
 
     def mark(self, marks: bytearray, slots: Iterable[str]) -> None:
-        """Add slots to a set of that form."""
+        """Add slots to a set in this form."""
         for slot in slots:
             if (number := self.numbers.get(slot)) is not None:
                 marks[number] = 1
 
     def list_bytes(self) -> int:
-        """The size of the ListAndWatch message that carries the pool with every slot unhealthy, the longer word."""
+        """The size of the ListAndWatch message for the pool with every slot `Unhealthy`, the longer word."""
         total = 0
         for card in self.cards:
             topology = 0

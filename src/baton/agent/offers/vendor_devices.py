@@ -1,4 +1,4 @@
-"""Devices of other vendors, described in a file: how to find them, what a container gets with them.
+"""Devices that a file describes: how to find them, and what a container gets with them.
 
     name: darwin
     resource: zju.edu.cn/darwin
@@ -11,10 +11,10 @@
       device-nodes: ["{path}"]
 
 A unit is one device. Its fields are `path`, `name` (the last part of the path), `index` (its place in the list), `id`,
-and whatever `attributes` or the discovery command add; `{field}` in a text stands for its value. In the environment,
-which a container has once for all its units, `{field}` joins the values of all units with commas.
+and those that `attributes` or the discovery command add; `{field}` in a text stands for the field's value. The
+environment of a container covers all its units, so there `{field}` joins the values of all units with commas.
 
-Richer kinds are Python classes with the methods of `DeviceKind`, found by the entry point group `baton.devices`.
+For more, write a Python class with the methods of `DeviceKind` and install it under the entry point `baton.devices`.
 """
 
 import glob
@@ -54,17 +54,17 @@ T = TypeVar("T")
 
 
 class DeviceKind(Protocol):
-    """One resource of another vendor."""
+    """One resource of devices that are no GPUs to Baton."""
 
     resource: str
     look_every_s: float
     unhealthy: frozenset[CardId]
 
     def look(self) -> bool:
-        """Find the units again; True when something changed. May block: it is called in a thread."""
+        """Find the units again; True if something changed. It may block: the agent calls it in a thread."""
 
     def offer(self) -> Offer:
-        """What is there now."""
+        """The present units."""
 
     def answer(self, slots: Sequence[str]) -> ContainerEdits:
         """What a container gets."""
@@ -77,28 +77,28 @@ class Discovery(msgspec.Struct, frozen=True, rename="kebab"):
     """Exactly one way to find units."""
 
     files: str | None = None
-    """A pattern; each file that fits, devices as well as sysfs directories, is a unit."""
+    """A pattern; each matching path, a device file or a sysfs directory, is a unit."""
     command: tuple[str, ...] | None = None
-    """Prints a JSON list of objects, one per unit; their fields become the unit's. Needs `id` or `path`."""
+    """Prints a JSON list with an object per unit, whose fields become the unit's. `id` or `path` is needed."""
     every_s: Annotated[float, Meta(ge=0.1, le=3600.0)] = 10.0
 
 
 class Attribute(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True):
-    """Where a field of a unit comes from."""
+    """The source of a unit's field."""
 
     file: str | None = None
     value: str | None = None
 
 
 class HealthRule(msgspec.Struct, frozen=True, rename="kebab"):
-    """When a unit is good. Without a rule it is while it is found."""
+    """When a unit is healthy. Without a rule, a unit is healthy as long as it is found."""
 
     file: str
     equals: tuple[str, ...] = ("ok", "healthy", "1")
 
 
 class MountRule(msgspec.Struct, frozen=True, rename="kebab"):
-    """A path for the container."""
+    """A mount for the container."""
 
     host: str
     container: str
@@ -131,7 +131,7 @@ class KindFile(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class FileKind:
-    """A kind that a file describes."""
+    """A device kind that a file describes."""
 
     def __init__(self, description: KindFile, source: str) -> None:
         self.resource = description.resource
@@ -146,13 +146,13 @@ class FileKind:
         try:
             found = self._find()
         except BatonError as error:
-            # A discovery that fails says nothing about the units: those that were there stay, as unhealthy.
+            # A failed discovery says nothing about the units: the known ones stay, as unhealthy.
             if str(error) != self._complaint:
                 self._complaint = str(error)
                 _log.error("devices cannot be found", kind=self._description.name, reason=self._complaint)
             return self._judge(self._units, frozenset(self._units))
         self._complaint = ""
-        # As with cards: what has vanished stays, unhealthy, for the pods that hold it.
+        # As with cards, a unit that has vanished stays listed as unhealthy, for the pods that hold it.
         bad = {card for card in self._units if card not in found}
         bad |= {card for card, unit in found.items() if not self._healthy(unit)}
         return self._judge({**self._units, **found}, frozenset(bad))
@@ -223,14 +223,14 @@ class FileKind:
                 raise BatonError(f"{self._source}: device {index} has no id; give it `id` or `path`")
             if (twin := found.get(CardId(unit["id"]))) is not None:
                 raise BatonError(
-                    f"{self._source}: devices {twin['index']} and {index} would both be called {unit['id']}; what "
-                    f"tells them apart must be in the first {_LONGEST_ID} letters, digits, '-', '_' and '.' of `id`"
+                    f"{self._source}: devices {twin['index']} and {index} would both be called {unit['id']}; "
+                    f"the first {_LONGEST_ID} letters, digits, '-', '_' and '.' of `id` must differ"
                 )
             found[CardId(unit["id"])] = unit
         if len(found) * self._description.replicas > MAX_SLOTS:
             raise BatonError(
-                f"{self._source}: {len(found)} devices of {self._description.replicas} replicas each are more than "
-                f"the {MAX_SLOTS} slots that kubelet can be told of; set replicas lower"
+                f"{self._source}: {len(found)} devices of {self._description.replicas} replicas each exceed "
+                f"the limit of {MAX_SLOTS} slots; set replicas lower"
             )
         return found
 
@@ -241,14 +241,14 @@ class FileKind:
         try:
             run = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_LIMIT_S, check=False)
             if run.returncode != 0:
-                raise BatonError(f"{command[0]} ended with {run.returncode}: {run.stderr.strip()[:200]}")
+                raise BatonError(f"{command[0]} exited with code {run.returncode}: {run.stderr.strip()[:200]}")
             rows = json.loads(run.stdout)
         except OSError as error:
             raise BatonError(f"{self._source}: the command {command[0]} cannot be run: {error.strerror}") from None
         except subprocess.TimeoutExpired:
-            raise BatonError(f"{self._source}: {command[0]} gave no answer in {_COMMAND_LIMIT_S:g} s") from None
+            raise BatonError(f"{self._source}: {command[0]} did not end within {_COMMAND_LIMIT_S:g} s") from None
         except ValueError as error:
-            raise BatonError(f"{self._source}: {command[0]} printed no JSON: {error}") from None
+            raise BatonError(f"{self._source}: {command[0]} did not print JSON: {error}") from None
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise BatonError(f"{self._source}: {command[0]} must print a JSON list of objects, one per device")
         return [_unit_of_row(row) for row in rows]
@@ -291,7 +291,9 @@ def load_kinds(paths: Sequence[str], taken: Iterable[str] = ()) -> tuple[DeviceK
     seen = set(taken)
     for kind in kinds:
         if kind.resource in seen:
-            raise BatonError(f"a device kind offers {kind.resource}, which is taken; a resource name can be used once")
+            raise BatonError(
+                f"a device kind offers {kind.resource}, which is already in use; a resource name can be used once"
+            )
         seen.add(kind.resource)
     return tuple(kinds)
 
@@ -299,13 +301,13 @@ def load_kinds(paths: Sequence[str], taken: Iterable[str] = ()) -> tuple[DeviceK
 def _installed(entry: importlib.metadata.EntryPoint) -> DeviceKind:
     try:
         kind: DeviceKind = entry.load()()
-    except Exception as error:  # whatever a foreign package does
+    except Exception as error:  # a foreign package may raise anything
         raise BatonError(f"the device kind {entry.name} ({entry.value}) could not be loaded: {error}") from error
     return kind
 
 
 def load_kind(path: Path) -> FileKind:
-    """Read one file; `DocumentError` with every mistake in it."""
+    """Read one file; `DocumentError` lists every mistake in it."""
     document = Document.read(path)
     kind = document.convert(KindFile)
     if kind is not None:
@@ -315,12 +317,12 @@ def load_kind(path: Path) -> FileKind:
             document.mistake("discovery", "needs exactly one of files and command")
         for name, attribute in kind.attributes.items():
             if name in _OWN_FIELDS:
-                document.mistake(f"attributes.{name}", "is a field that every unit has; choose another name")
+                document.mistake(f"attributes.{name}", "is a field of every unit; choose another name")
             if (attribute.file is None) == (attribute.value is None):
                 document.mistake(f"attributes.{name}", "needs exactly one of file and value")
         for name in kind.labels:
             if problem := label_problem(name):
-                document.mistake(f"labels.{name}", f"is no name of a label: {problem}")
+                document.mistake(f"labels.{name}", f"is not a label name: {problem}")
     document.close()
     assert kind is not None
     return FileKind(kind, str(path))
