@@ -22,13 +22,11 @@ from baton.engine.objects import (
     CardKind,
     CardRequest,
     Container,
-    GroupPhase,
     LabelSelector,
     Node,
     NodeTerm,
     Pod,
     PodGroup,
-    PodPhase,
     PodSpec,
     PreferredAffinityTerm,
     Queue,
@@ -39,6 +37,7 @@ from baton.engine.plugins import BUILT_IN
 from baton.engine.presets import configured
 from baton.engine.state.jobs import Task
 from baton.model.ids import CardId, GroupKey, NodeName, PodKey, QueueName
+from baton.model.names import PodGroupPhase, PodPhase
 
 GIB = 1 << 30
 CARDS = 8
@@ -108,7 +107,7 @@ def jobs(specs: list[PodSpec], number: int, size: int, prefix: str = "j", **grou
     for at in range(number):
         key = GroupKey(f"bench/{prefix}{at:06}")
         yield GroupChanged(
-            PodGroup(key=key, min_member=size, phase=GroupPhase.INQUEUE, created_s=float(at), **group)  # type: ignore[arg-type]  # fields by name
+            PodGroup(key=key, min_member=size, phase=PodGroupPhase.INQUEUE, created_s=float(at), **group)  # type: ignore[arg-type]  # fields by name
         )
         what = specs[at % len(specs)]
         labels = (("app", f"a{at % len(specs)}"),)
@@ -213,7 +212,7 @@ def fill(engine: Engine, nodes: int, priority: int = 0) -> None:
     events: list[Event] = []
     for at in range(nodes * CARDS):
         key = GroupKey(f"bench/run{at:06}")
-        events.append(GroupChanged(PodGroup(key=key, phase=GroupPhase.RUNNING, priority=priority)))
+        events.append(GroupChanged(PodGroup(key=key, phase=PodGroupPhase.RUNNING, priority=priority)))
         pod = Pod(
             key=PodKey(f"{key}-0"),
             spec=what,
@@ -281,7 +280,7 @@ def memory_mib(nodes: int = 5_000, pods: int = 150_000) -> float:
         key = GroupKey(f"bench/m{at // 4:06}")
         events: list[Event] = []
         if at % 4 == 0:
-            events.append(GroupChanged(PodGroup(key=key, min_member=4, phase=GroupPhase.RUNNING)))
+            events.append(GroupChanged(PodGroup(key=key, min_member=4, phase=PodGroupPhase.RUNNING)))
         pod = Pod(
             key=PodKey(f"{key}-{at % 4}"),
             spec=msgspec.structs.replace(what, containers=(msgspec.structs.replace(what.containers[0], cards=()),)),

@@ -13,8 +13,9 @@ import msgspec
 import pytest
 
 from baton.engine.events import NodeChanged, PodChanged
-from baton.engine.objects import CardGrant, CardKind, Pod, PodPhase, PodSpec
+from baton.engine.objects import CardGrant, CardKind, Pod, PodSpec
 from baton.model.ids import NodeName, PodKey
+from baton.model.names import PodPhase
 from baton.sim.run.translation import engine_node
 from baton.sim.traces.readers import read_jobs
 from baton.sim.traces.workload import TraceNode

@@ -29,12 +29,10 @@ from baton.engine.objects import (
     CardKind,
     CardRequest,
     Container,
-    GroupPhase,
     Namespace,
     Node,
     Pod,
     PodGroup,
-    PodPhase,
     PodSpec,
     Queue,
     Quota,
@@ -42,6 +40,7 @@ from baton.engine.objects import (
 from baton.engine.plan import Plan
 from baton.engine.presets import configured
 from baton.model.ids import CardId, GroupKey, NodeName, PodKey, QueueName
+from baton.model.names import PodGroupPhase, PodPhase
 
 GIB = 1 << 30
 
@@ -112,7 +111,7 @@ def job(
     queue: str = "default",
     priority: int = 0,
     created_s: float = 0.0,
-    phase: GroupPhase = GroupPhase.INQUEUE,
+    phase: PodGroupPhase = PodGroupPhase.INQUEUE,
     labels: dict[str, str] | None = None,
     pod_options: dict[str, Any] | None = None,
     namespace: str = "team",

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from baton.engine.objects import GroupPhase
 from baton.mapping.cluster import group_of, queue_of
 from baton.model import volcano
+from baton.model.names import PodGroupPhase
 
 
 def test_groups_and_queues_are_translated() -> None:
@@ -14,7 +14,7 @@ def test_groups_and_queues_are_translated() -> None:
     group = group_of(msgspec.json.decode(text, type=volcano.PodGroup), 7)
     assert (group.key, group.queue, group.min_member, group.priority) == ("team/g", "q", 3, 7)
     assert group.min_role_members == (("m", 1), ("w", 2))
-    assert (group.min_resources, group.sla_waiting_s, group.phase) == ((("cpu", 3000),), 5400.0, GroupPhase.INQUEUE)
+    assert (group.min_resources, group.sla_waiting_s, group.phase) == ((("cpu", 3000),), 5400.0, PodGroupPhase.INQUEUE)
     text = b'{"metadata":{"name":"q"},"spec":{"weight":4,"parent":"root","capability":{"cpu":"2"},"reclaimable":false}}'
     queue = queue_of(msgspec.json.decode(text, type=volcano.Queue))
     assert (queue.weight, queue.parent, queue.capability, queue.reclaimable) == (4, "root", (("cpu", 2000),), False)

@@ -4,9 +4,10 @@ import msgspec
 import pytest
 
 from baton.engine.cards.demands import effective_amounts
-from baton.engine.objects import ContainerRole, PodPhase
+from baton.engine.objects import ContainerRole
 from baton.mapping.pods import PodWords, expects_group
 from baton.model import core
+from baton.model.names import PodPhase
 from tests.mapping.objects import pod
 
 

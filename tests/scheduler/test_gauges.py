@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from baton.engine.objects import GroupPhase
+from baton.model.names import PodGroupPhase
 from baton.observe.metrics import Metrics
 from baton.scheduler import gauges
 from tests.engine.clusters import Cluster, job, node, queue, spec, vgpu
@@ -47,7 +47,7 @@ async def test_shares_of_cards_are_used_deserved_and_requested() -> None:
         nodes=[node("a", cards=1, also=((MEMORY, 16_000), (CORES, 100)))],
         queues=[queue("big", weight=3), queue("small", weight=1, capability={MEMORY: 8000})],
         jobs=[
-            job("first", queue="small", pods=4, on=["a"], what=share, phase=GroupPhase.RUNNING),
+            job("first", queue="small", pods=4, on=["a"], what=share, phase=PodGroupPhase.RUNNING),
             job("second", queue="big", pods=4, what=share),
         ],
         conf=PROPORTION,

@@ -30,7 +30,7 @@ from baton.admission.rules.queues import (
 )
 from baton.admission.rules.resource_groups import ResourceGroup, default_pod
 from baton.engine.state.resources import SLOTS
-from baton.model.names import DEFAULT_QUEUE, DEFAULT_SCHEDULER
+from baton.model.names import DEFAULT_QUEUE, DEFAULT_SCHEDULER, SCHEDULER_NAMES
 
 _LOG = structlog.get_logger("baton.admission")
 
@@ -42,7 +42,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     scheduler_name: str = DEFAULT_SCHEDULER
     """The scheduler name for jobs that set none."""
-    scheduler_names: tuple[str, ...] = ("baton", "volcano")
+    scheduler_names: tuple[str, ...] = SCHEDULER_NAMES
     """Pods with these scheduler names are checked."""
     slot_resources: tuple[str, ...] = (SLOTS,)
     """Names of time-shared GPU slots."""

@@ -15,9 +15,8 @@ from baton.kube.client import Client
 from baton.kube.informers import Scope
 from baton.kube.recorder import Recorder
 from baton.kube.store import Key
+from baton.model.names import SCHEDULER_NAMES
 from baton.observe.metrics import Metrics
-
-SCHEDULER_NAMES = ("baton", "volcano")
 
 Wake = Callable[[Key], None]
 """Queue this key for a sync."""

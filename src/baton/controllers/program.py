@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import structlog
 
-from baton.controllers.controller import SCHEDULER_NAMES, Controller, MakeController, Surroundings
+from baton.controllers.controller import Controller, MakeController, Surroundings
 from baton.controllers.cron.controller import CronJobController
 from baton.controllers.flow.controller import JobFlowController, JobTemplateController
 from baton.controllers.job.controller import JobController
@@ -28,6 +28,7 @@ from baton.kube.informers import Informers, Scope
 from baton.kube.queue import WorkQueue
 from baton.kube.recorder import Recorder
 from baton.kube.store import Key
+from baton.model.names import SCHEDULER_NAMES
 from baton.observe.metrics import Metrics, Row
 from baton.observe.program import Leadership, Lease, Program
 from baton.observe.serving import Address, Readiness, Server, health_routes

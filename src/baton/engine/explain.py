@@ -10,7 +10,7 @@ import numpy as np
 
 from baton.engine.cards.demands import Demand
 from baton.engine.cards.ledger import CLAIMS
-from baton.engine.objects import CardKind, GroupPhase, QueueState
+from baton.engine.objects import CardKind
 from baton.engine.search.domains import DONE, Rank, Tried
 from baton.engine.search.room import fitting_cards
 from baton.engine.search.signatures import Key
@@ -23,6 +23,7 @@ from baton.engine.state.jobs import Job, QueueShare, Task
 from baton.engine.state.nodes import NodeView
 from baton.engine.state.resources import CPU, MEMORY, Vector
 from baton.engine.verdicts import Cause, NearestFit, NodeReason, Verdict
+from baton.model.names import PodGroupPhase, QueueState
 
 NEAREST_SHOWN = 2
 
@@ -158,7 +159,7 @@ class Explainer:
         session = self._session
         if job.queue is None:
             return Cause.NO_QUEUE
-        if job.phase is GroupPhase.PENDING:
+        if job.phase is PodGroupPhase.PENDING:
             if job.queue.queue.state is not QueueState.OPEN:
                 return Cause.QUEUE_CLOSED
             if self._is_refused(job):
@@ -191,7 +192,7 @@ class Explainer:
         key = session.votes.job_key(job)
         return any(
             other.pending
-            and other.phase is not GroupPhase.PENDING
+            and other.phase is not PodGroupPhase.PENDING
             and not other.is_ready()
             and session.votes.job_valid(other) is None
             and session.votes.job_key(other) < key
@@ -204,7 +205,7 @@ class Explainer:
             return f"one more pod would take queue {queue} above its share or limit ({self._usage(job)})"
         if cause is Cause.NOT_VALID:
             return self._session.votes.job_valid(job) or "the job is not complete"
-        if cause is Cause.NEXT and job.phase is GroupPhase.PENDING and not job.pending:
+        if cause is Cause.NEXT and job.phase is PodGroupPhase.PENDING and not job.pending:
             return _NEXT_TO_BE_ADMITTED
         if cause is Cause.GATED and task is not None:
             return "it has scheduling gates"

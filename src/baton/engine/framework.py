@@ -20,7 +20,6 @@ from baton.engine.objects import (
     Budget,
     Card,
     CardKind,
-    GroupPhase,
     LabelSelector,
     Node,
     Pod,
@@ -68,6 +67,7 @@ from baton.engine.state.hypernodes import Tier
 from baton.engine.state.jobs import CHARGED, HELD, ON_NODE, READY, VALID, Job, QueueShare, Status, Task
 from baton.engine.state.nodes import WITHHELD, NodeTable, NodeView
 from baton.engine.state.resources import CPU, MEMORY, PODS, Vector
+from baton.model.names import PodGroupPhase
 
 __all__ = [
     "BOTH",
@@ -98,7 +98,6 @@ __all__ = [
     "Demand",
     "DomainView",
     "Floats",
-    "GroupPhase",
     "InqueueSums",
     "Job",
     "LabelSelector",
@@ -114,6 +113,7 @@ __all__ = [
     "Plugin",
     "Pod",
     "PodGroup",
+    "PodGroupPhase",
     "PodSpec",
     "Queue",
     "QueueShare",

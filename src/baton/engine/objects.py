@@ -14,6 +14,7 @@ import msgspec
 
 from baton.engine.verdicts import Cause
 from baton.model.ids import CardId, GroupKey, NodeName, PodKey, QueueName
+from baton.model.names import DEFAULT_QUEUE, PodGroupPhase, PodPhase, QueueState
 from baton.model.quantities import Amounts
 
 WHOLE_CARD_MILLI = 1000
@@ -224,14 +225,6 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Whether the pod requests devices through ResourceClaims, which must be allocated before it can start."""
 
 
-class PodPhase(StrEnum):
-    PENDING = "Pending"
-    RUNNING = "Running"
-    SUCCEEDED = "Succeeded"
-    FAILED = "Failed"
-    UNKNOWN = "Unknown"
-
-
 class CardGrant(msgspec.Struct, frozen=True, gc=False):
     """One card of one container, with the amounts charged for it."""
 
@@ -310,14 +303,6 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     memory_used_percent: float = 0.0
 
 
-class GroupPhase(StrEnum):
-    PENDING = "Pending"
-    INQUEUE = "Inqueue"
-    RUNNING = "Running"
-    UNKNOWN = "Unknown"
-    COMPLETED = "Completed"
-
-
 class HyperNodeMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One entry of a hyper node's list: nodes or hyper nodes, by name, by pattern or (nodes only) by labels."""
 
@@ -366,13 +351,13 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job from the scheduler's point of view: the pods that start together."""
 
     key: GroupKey
-    queue: QueueName = QueueName("default")
+    queue: QueueName = DEFAULT_QUEUE
     min_member: int = 1
     min_role_members: tuple[tuple[str, int], ...] = ()
     parts: tuple[Parts, ...] = ()
     min_resources: Amounts | None = None
     priority: int = 0
-    phase: GroupPhase = GroupPhase.PENDING
+    phase: PodGroupPhase = PodGroupPhase.PENDING
     created_s: float = 0.0
     uid: str = ""
     sla_waiting_s: float | None = None
@@ -397,13 +382,6 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if self.closeness is None and not self.parts:
             return False
         return self.closeness is not None or any(parts.closeness is not None for parts in self.parts)
-
-
-class QueueState(StrEnum):
-    OPEN = "Open"
-    CLOSED = "Closed"
-    CLOSING = "Closing"
-    UNKNOWN = "Unknown"
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -2,9 +2,10 @@
 
 import msgspec
 
-from baton.engine.objects import CardGrant, GroupPhase
+from baton.engine.objects import CardGrant
 from baton.engine.verdicts import Verdict
 from baton.model.ids import GroupKey, NodeName, PodKey
+from baton.model.names import PodGroupPhase
 
 
 class Binding(msgspec.Struct, frozen=True, gc=False):
@@ -32,7 +33,7 @@ class Nomination(msgspec.Struct, frozen=True, gc=False):
 
 class PhaseChange(msgspec.Struct, frozen=True, gc=False):
     group: GroupKey
-    phase: GroupPhase
+    phase: PodGroupPhase
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, gc=False):

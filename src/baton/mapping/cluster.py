@@ -7,7 +7,6 @@ import msgspec
 from baton.engine.objects import (
     Budget,
     Closeness,
-    GroupPhase,
     HyperNode,
     HyperNodeMember,
     LabelSelector,
@@ -16,7 +15,6 @@ from baton.engine.objects import (
     Parts,
     PodGroup,
     Queue,
-    QueueState,
     Quota,
     Taint,
 )
@@ -33,6 +31,8 @@ from baton.model.names import (
     JDB_MIN_AVAILABLE,
     ROOT_QUEUE,
     SLA_WAITING_TIME,
+    PodGroupPhase,
+    QueueState,
 )
 from baton.model.numerals import whole_number
 from baton.model.quantities import Amounts, Quantity, amount, amounts
@@ -84,7 +84,7 @@ def group_of(group: volcano.PodGroup, priority: int) -> PodGroup:
         parts=tuple(_parts(policy) for policy in spec.sub_group_policy),
         min_resources=min_resources(spec),
         priority=priority,
-        phase=_GROUP_PHASES.get(group.status.phase, GroupPhase.PENDING),
+        phase=_GROUP_PHASES.get(group.status.phase, PodGroupPhase.PENDING),
         created_s=times.seconds(group.metadata.creation_timestamp) or 0.0,
         uid=group.metadata.uid,
         sla_waiting_s=_duration_s(annotations, SLA_WAITING_TIME, "sla-waiting-time"),
@@ -224,5 +224,5 @@ def _sets(text: str) -> tuple[tuple[str, ...], ...]:
     )
 
 
-_GROUP_PHASES = {phase.value: phase for phase in GroupPhase}
+_GROUP_PHASES = {phase.value: phase for phase in PodGroupPhase}
 _QUEUE_STATES = {state.value: state for state in QueueState}

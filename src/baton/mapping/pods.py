@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from baton.engine.cards.demands import effective_amounts
-from baton.engine.objects import Container, ContainerRole, Hold, NodeTerm, Pairs, Pod, PodPhase, PodSpec
+from baton.engine.objects import Container, ContainerRole, Hold, NodeTerm, Pairs, Pod, PodSpec
 from baton.mapping import selectors
 from baton.mapping.cards import CardWords, rules
 from baton.model import core, times
@@ -24,14 +24,15 @@ from baton.model.names import (
     QUEUE_NAME,
     QUEUE_OF_POD,
     REVOCABLE_ZONE,
+    SCHEDULER_NAMES,
     TASK_INDEX,
     TASK_SPEC,
     VOLCANO_GROUP_NAME,
+    PodPhase,
 )
 from baton.model.numerals import whole_number
 from baton.model.quantities import Amounts, Quantity, amounts
 
-SCHEDULER_NAMES = ("volcano", "baton")
 CRITICAL_CLASSES = ("system-cluster-critical", "system-node-critical")
 _REMEMBERED_SPECS = 20_000
 _RESIZABLE = ("cpu", "memory")

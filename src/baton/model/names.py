@@ -5,6 +5,8 @@ They are the interface, so they are written once, here.
 
 from enum import StrEnum
 
+from baton.model.ids import QueueName
+
 TASK_SPEC = "volcano.sh/task-spec"
 TASK_INDEX = "volcano.sh/task-index"
 JOB_NAME = "volcano.sh/job-name"
@@ -43,9 +45,27 @@ ANNOTATION_PREFIX = "volcano.sh/"
 """What a PodGroup made for a plain workload takes over from the workload's annotations."""
 BARE_GROUP_PREFIX = "podgroup-"
 """The PodGroup of a plain workload is called this plus the owner's uid."""
-DEFAULT_QUEUE = "default"
-ROOT_QUEUE = "root"
+DEFAULT_QUEUE = QueueName("default")
+ROOT_QUEUE = QueueName("root")
+BUILT_IN_QUEUES = (ROOT_QUEUE, DEFAULT_QUEUE)
+"""Queues that every installation has."""
 DEFAULT_SCHEDULER = "volcano"
+SCHEDULER_NAMES = (DEFAULT_SCHEDULER, "baton")
+"""Pods with one of these in `spec.schedulerName` are ours, unless a program is told other names."""
+
+
+class PodPhase(StrEnum):
+    """status.phase of a Pod."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+ENDED_PHASES = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
+"""A pod in one of these has ended; it holds no resources."""
 
 
 class JobPhase(StrEnum):

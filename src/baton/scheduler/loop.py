@@ -23,10 +23,10 @@ from baton.kube.rate import RateLimit
 from baton.kube.recorder import Recorder
 from baton.kube.store import Key
 from baton.model import core, volcano
-from baton.model.names import ROOT_QUEUE
+from baton.model.names import BUILT_IN_QUEUES, ROOT_QUEUE
 from baton.scheduler.binder import Binder
 from baton.scheduler.evictor import Evictor
-from baton.scheduler.feed.feed import BUILT_IN_QUEUES, Feed
+from baton.scheduler.feed.feed import Feed
 from baton.scheduler.metrics import Metrics
 from baton.scheduler.nodelock import NodeLocks
 from baton.scheduler.settings import Settings

@@ -20,6 +20,7 @@ from baton.mapping.cards import ALLOCATING
 from baton.model import core, times
 from baton.model.card_annotations import BIND_PHASE, NODE_LOCK, NODE_LOCK_OWNER, lock_owner
 from baton.model.ids import NodeName, PodKey
+from baton.model.names import ENDED_PHASES
 
 _LOG = structlog.get_logger("baton.scheduler")
 
@@ -88,7 +89,7 @@ class NodeLocks:
         if not name:
             return False
         pod = self._pods.get(Key(name))
-        if pod is None or pod.status.phase in ("Succeeded", "Failed") or owner not in ("", pod.metadata.uid):
+        if pod is None or pod.status.phase in ENDED_PHASES or owner not in ("", pod.metadata.uid):
             return True
         if owner == uid:
             return True

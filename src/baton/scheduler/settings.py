@@ -5,12 +5,13 @@ import math
 import msgspec
 
 from baton.errors import UsageError
+from baton.model.names import SCHEDULER_NAMES
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How the scheduler works; *what* it decides is in the scheduler configuration."""
 
-    scheduler_names: tuple[str, ...] = ("volcano", "baton")
+    scheduler_names: tuple[str, ...] = SCHEDULER_NAMES
     """Pods with one of these in `spec.schedulerName` are ours."""
     slot_resources: tuple[str, ...] = ("nvshare.com/gpu",)
     """Resources whose units are time-shared slots of cards."""

@@ -8,11 +8,11 @@ verdict.
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from baton.engine.objects import PodPhase
 from baton.engine.verdicts import Cause, Verdict
 from baton.kube.store import Key
 from baton.model import core
 from baton.model.ids import GroupKey, PodKey
+from baton.model.names import PodPhase
 
 if TYPE_CHECKING:
     from baton.engine.engine import Engine

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from baton.engine.events import GroupChanged, PodChanged, QuotaChanged
-from baton.engine.objects import GroupPhase, Quota
+from baton.engine.objects import Quota
+from baton.model.names import PodGroupPhase
 from tests.engine.clusters import Cluster, JobLiteral, job, node, queue, running, spec
 
 CPU = 1000
@@ -17,11 +18,11 @@ def conf(*plugins: str) -> str:
 
 
 def waiting(name: str, cpu: int, **more: Any) -> JobLiteral:
-    return job(name, pods=0, phase=GroupPhase.PENDING, min_resources=(("cpu", cpu * CPU),), **more)
+    return job(name, pods=0, phase=PodGroupPhase.PENDING, min_resources=(("cpu", cpu * CPU),), **more)
 
 
 def admitted(cluster: Cluster, now_s: float = 0.0) -> set[str]:
-    return {name for name, phase in cluster.run(now_s).phases.items() if phase is GroupPhase.INQUEUE}
+    return {name for name, phase in cluster.run(now_s).phases.items() if phase is PodGroupPhase.INQUEUE}
 
 
 def test_overcommit_admits_up_to_the_factor() -> None:
@@ -43,14 +44,14 @@ def test_overcommit_counts_the_usage_on_ready_nodes(ours: bool, ready: bool, on:
 
 def test_a_job_without_a_minimum_is_always_admitted() -> None:
     cluster = Cluster(
-        nodes=[node("a", cpu=1)], jobs=[job("j", pods=0, phase=GroupPhase.PENDING)], conf=conf("overcommit")
+        nodes=[node("a", cpu=1)], jobs=[job("j", pods=0, phase=PodGroupPhase.PENDING)], conf=conf("overcommit")
     )
     assert admitted(cluster) == {"j"}
 
 
 def test_without_the_action_allocate_admits() -> None:
     text = conf("overcommit").replace("enqueue, ", "")
-    outcome = Cluster(nodes=[node("a")], jobs=[job("j", phase=GroupPhase.PENDING)], conf=text).run()
+    outcome = Cluster(nodes=[node("a")], jobs=[job("j", phase=PodGroupPhase.PENDING)], conf=text).run()
     assert set(outcome.placed) == {"j-0"}
 
 
@@ -71,7 +72,7 @@ def test_resources_above_a_jobs_minimum_do_not_block_admission(hierarchy: bool) 
         queue("q", capability={"cpu": 4 * CPU}, parent="lab"),
     ]
     elastic = job(
-        "old", pods=4, on=["a"] * 4, queue="q", phase=GroupPhase.RUNNING, min_resources=(("cpu", CPU),), min_member=1
+        "old", pods=4, on=["a"] * 4, queue="q", phase=PodGroupPhase.RUNNING, min_resources=(("cpu", CPU),), min_member=1
     )
     text = conf("capacity\n    enableHierarchy: true" if hierarchy else "capacity")
     for cpu, expected in ((3, {"new"}), (4, set())):
@@ -86,7 +87,7 @@ def test_a_quota_is_not_promised_again_before_the_pods_exist() -> None:
     assert admitted(cluster) == {"first"}
     cluster.apply(GroupChanged(waiting("second", 8).group), GroupChanged(waiting("small", 2).group))
     assert admitted(cluster, 1.0) == {"small"}
-    made = job("first", pods=2, what=spec(cpu=4), phase=GroupPhase.INQUEUE, min_resources=(("cpu", 8 * CPU),))
+    made = job("first", pods=2, what=spec(cpu=4), phase=PodGroupPhase.INQUEUE, min_resources=(("cpu", 8 * CPU),))
     made_quota = Quota(
         namespace="team", name="q", hard=(("requests.cpu", 18 * CPU),), used=(("requests.cpu", 8 * CPU),)
     )
@@ -99,10 +100,10 @@ def test_a_namespace_quota_counts_shares_of_cards_too(resource: str) -> None:
     asked = f"requests.{resource}"
     quota = Quota(namespace="team", name="q", hard=((asked, 100),), used=((asked, 30),))
     jobs = [
-        job(f"j{i}", pods=0, phase=GroupPhase.PENDING, created_s=float(i), min_resources=((resource, 40),))
+        job(f"j{i}", pods=0, phase=PodGroupPhase.PENDING, created_s=float(i), min_resources=((resource, 40),))
         for i in range(2)
     ]
-    other = job("other", pods=0, phase=GroupPhase.PENDING, min_resources=((resource, 400),), namespace="free")
+    other = job("other", pods=0, phase=PodGroupPhase.PENDING, min_resources=((resource, 400),), namespace="free")
     cluster = Cluster(nodes=[node("a")], jobs=[*jobs, other], quotas=[quota], conf=conf("resourcequota"))
     assert admitted(cluster) == {"j0", "free/other"}
 
@@ -118,8 +119,8 @@ def test_after_its_waiting_time_a_job_is_admitted_before_others() -> None:
 
 
 def test_phases_follow_the_pods() -> None:
-    cluster = Cluster(nodes=[node("a")], jobs=[job("j", pods=1, what=spec(), phase=GroupPhase.PENDING)])
-    assert cluster.run().phases == {"j": GroupPhase.RUNNING}
+    cluster = Cluster(nodes=[node("a")], jobs=[job("j", pods=1, what=spec(), phase=PodGroupPhase.PENDING)])
+    assert cluster.run().phases == {"j": PodGroupPhase.RUNNING}
 
 
 @pytest.mark.parametrize("plugin", ["overcommit", "proportion", "capacity"])

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from baton.engine.engine import Engine
 from baton.engine.events import GroupChanged, NodeChanged, QueueChanged, QuotaChanged
 from baton.engine.framework import NoArguments, Plugin, Vote
-from baton.engine.objects import GroupPhase, QueueState, Quota
+from baton.engine.objects import Quota
 from baton.engine.plugins import BUILT_IN
 from baton.engine.presets import configured
 from baton.engine.state.jobs import Job
+from baton.model.names import PodGroupPhase, QueueState
 from tests.engine.clusters import GIB, Cluster, JobLiteral, job, node, queue, spec
 
 CPU = 1000
@@ -45,7 +46,7 @@ def test_an_empty_cluster_lends_exactly_its_capacity(plugin: str) -> None:
 
 @pytest.mark.parametrize("plugin", PLUGINS)
 def test_resources_of_running_and_admitted_jobs_are_not_lent(plugin: str) -> None:
-    jobs = [job("runs", on=["a"], what=spec(cpu=3), phase=GroupPhase.RUNNING), asking("admitted", 4)]
+    jobs = [job("runs", on=["a"], what=spec(cpu=3), phase=PodGroupPhase.RUNNING), asking("admitted", 4)]
     left = cpu_of(Cluster(nodes=[node("a", cpu=10)], jobs=jobs, conf=named(plugin)))["default"]
     assert left == (5 if plugin == "overcommit" else 3)
 
@@ -66,17 +67,17 @@ def test_capacity_shared_by_queues_is_divided() -> None:
 
 
 def test_nothing_is_lent_while_a_job_waits_for_admission() -> None:
-    jobs = [asking("big", 50, phase=GroupPhase.PENDING)]
+    jobs = [asking("big", 50, phase=PodGroupPhase.PENDING)]
     cluster = Cluster(nodes=[node("a", cpu=10)], jobs=jobs, conf=named("overcommit"))
     assert cluster.run().plan.refused
     assert cluster.engine.credits(0.0) == {}
-    cluster.apply(GroupChanged(asking("big", 5, phase=GroupPhase.PENDING).group))
+    cluster.apply(GroupChanged(asking("big", 5, phase=PodGroupPhase.PENDING).group))
     assert not cluster.run().plan.refused
     assert cpu_of(cluster) == {"default": 7}
 
 
 def test_a_job_of_a_closed_queue_does_not_stop_lending() -> None:
-    jobs = [asking("late", 1, queue="shut", phase=GroupPhase.PENDING)]
+    jobs = [asking("late", 1, queue="shut", phase=PodGroupPhase.PENDING)]
     queues = [queue("default"), queue("shut", state=QueueState.CLOSED)]
     cluster = Cluster(nodes=[node("a", cpu=10)], jobs=jobs, queues=queues, conf=named("proportion"))
     assert not cluster.run().plan.refused
@@ -153,7 +154,7 @@ def test_all_queues_may_spend_their_credit_at_once(
         asking(f"old{place}", cpu, queue=names[owner % len(names)])
         if admitted
         else job(
-            f"old{place}", on=["n0"], what=spec(cpu=cpu), queue=names[owner % len(names)], phase=GroupPhase.RUNNING
+            f"old{place}", on=["n0"], what=spec(cpu=cpu), queue=names[owner % len(names)], phase=PodGroupPhase.RUNNING
         )
         for place, (owner, cpu, admitted) in enumerate(before)
     ]
@@ -163,7 +164,7 @@ def test_all_queues_may_spend_their_credit_at_once(
     for name, credit in cluster.engine.credits(0.0).items():
         shares = tuple((resource, amount // parts) for resource, amount in credit if amount >= parts)
         fresh += [
-            job(f"new-{name}-{part}", pods=0, phase=GroupPhase.PENDING, queue=str(name), min_resources=shares)
+            job(f"new-{name}-{part}", pods=0, phase=PodGroupPhase.PENDING, queue=str(name), min_resources=shares)
             for part in range(parts)
         ]
     cluster.apply(*(GroupChanged(item.group) for item in fresh))

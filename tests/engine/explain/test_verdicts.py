@@ -2,10 +2,11 @@
 
 import pytest
 
-from baton.engine.objects import CardRules, GroupPhase, Quota, Taint
+from baton.engine.objects import CardRules, Quota, Taint
 from baton.engine.verdicts import Cause
 from baton.errors import BatonError
 from baton.model.ids import GroupKey, PodKey
+from baton.model.names import PodGroupPhase
 from tests.engine.clusters import Cluster, gang, job, node, pod, queue, running, slot, spec, vgpu, whole
 
 
@@ -195,8 +196,8 @@ def test_the_verdict_of_a_job_that_is_not_admitted_names_the_shortage(plugin: st
         queues=[queue("default"), queue("small", capability={"cpu": 8000})],
         quotas=[Quota(namespace="team", name="most", hard=(("requests.cpu", 4000),), used=(("requests.cpu", 3000),))],
         jobs=[
-            job("runs", queue="small", on=["a"], what=spec(cpu=3), phase=GroupPhase.RUNNING),
-            job("big", queue="small", pods=0, phase=GroupPhase.PENDING, min_resources=(("cpu", 20_000),)),
+            job("runs", queue="small", on=["a"], what=spec(cpu=3), phase=PodGroupPhase.RUNNING),
+            job("big", queue="small", pods=0, phase=PodGroupPhase.PENDING, min_resources=(("cpu", 20_000),)),
         ],
         conf=ADMITTING % plugin,
     )
@@ -210,7 +211,7 @@ def test_the_verdict_of_a_job_that_is_not_admitted_names_the_shortage(plugin: st
 
 def test_a_job_that_will_be_admitted_is_advised_to_wait() -> None:
     least = (("cpu", 10_000),)
-    jobs = [job("runs", on=["a"], what=spec(cpu=3), phase=GroupPhase.RUNNING)]
-    jobs.append(job("big", pods=0, phase=GroupPhase.PENDING, min_resources=least))
+    jobs = [job("runs", on=["a"], what=spec(cpu=3), phase=PodGroupPhase.RUNNING)]
+    jobs.append(job("big", pods=0, phase=PodGroupPhase.PENDING, min_resources=least))
     told = Cluster(nodes=[node("a", cpu=10)], jobs=jobs, conf=ADMITTING % "overcommit").run().verdicts["big"]
     assert told.would_help == ("lower the job's minimum", "wait until running jobs end")

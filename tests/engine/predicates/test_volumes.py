@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from baton.engine.events import BindFailed, GroupChanged, NodeChanged, NodeRemoved, PodChanged, PodRemoved
-from baton.engine.objects import Node, Pod, PodPhase, PodSpec
+from baton.engine.objects import Node, Pod, PodSpec
 from baton.engine.state.jobs import Status
 from baton.model.ids import NodeName, PodKey
+from baton.model.names import PodPhase
 from tests.engine.clusters import Cluster, gang, job, node, pod, queue, running, spec
 
 EBS, NFS = "ebs.csi.aws.com", "nfs.csi.k8s.io"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from baton.engine.objects import GroupPhase, QueueState
+from baton.model.names import PodGroupPhase, QueueState
 from tests.engine.clusters import Cluster, Outcome, gang, job, node, queue, spec, whole
 
 CARD = spec(ask=[whole()])
@@ -35,7 +35,7 @@ def test_resources_named_only_by_a_limit_or_a_gang_stop_no_job(plugin: str) -> N
         nodes=[node("n", cpu=8)],
         jobs=[
             job("a", pods=1, what=spec(cpu=1), queue="a"),
-            gang("b", pods=1, what=spec(cpu=1), queue="b", phase=GroupPhase.PENDING, min_resources=odd[20:]),
+            gang("b", pods=1, what=spec(cpu=1), queue="b", phase=PodGroupPhase.PENDING, min_resources=odd[20:]),
         ],
         queues=[queue("a", capability=odd[:20], guarantee=odd[:10]), queue("b")],
         conf=conf(plugin),
@@ -136,9 +136,7 @@ def test_strict_fifo_holds_back_jobs_behind_a_gang_that_does_not_fit() -> None:
 
 
 def test_a_closed_queue_admits_nothing_new() -> None:
-    from baton.engine.objects import GroupPhase
-
-    new = job("new", what=CARD, queue="q", phase=GroupPhase.PENDING)
+    new = job("new", what=CARD, queue="q", phase=PodGroupPhase.PENDING)
     outcome = Cluster(nodes=[node("n", cards=2)], jobs=[new], queues=[queue("q", state=QueueState.CLOSED)]).run()
     assert outcome.placed == {}
     assert outcome.verdicts["new"].cause == "queue-closed"

@@ -3,8 +3,9 @@
 from msgspec.structs import replace
 
 from baton.engine.events import BindFailed, GroupChanged, NodeChanged, NodeRemoved, PodChanged, PodRemoved
-from baton.engine.objects import AffinityTerm, CardGrant, CardKind, LabelSelector, PodPhase
+from baton.engine.objects import AffinityTerm, CardGrant, CardKind, LabelSelector
 from baton.model.ids import CardId, NodeName
+from baton.model.names import PodPhase
 from tests.engine.clusters import Cluster, job, node, pod, running, spec, whole
 
 HOST = "kubernetes.io/hostname"

@@ -19,24 +19,14 @@ from baton.engine.events import (
     PodRemoved,
     QueueChanged,
 )
-from baton.engine.objects import (
-    AffinityTerm,
-    GroupPhase,
-    LabelSelector,
-    Node,
-    Pod,
-    PodGroup,
-    PodPhase,
-    PodSpec,
-    Queue,
-    SpreadConstraint,
-)
+from baton.engine.objects import AffinityTerm, LabelSelector, Node, Pod, PodGroup, PodSpec, Queue, SpreadConstraint
 from baton.engine.plan import Plan
 from baton.engine.presets import configured
 from baton.engine.state.affinity import NODE_DOMAIN, TermCounts, TermKey
 from baton.engine.state.cluster import ClusterState
 from baton.engine.state.jobs import ON_NODE
 from baton.model.ids import GroupKey, NodeName, QueueName
+from baton.model.names import PodGroupPhase, PodPhase
 from tests.engine.clusters import milli, node, pod, queue, slot, spec, vgpu, whole
 
 HOST = "kubernetes.io/hostname"
@@ -158,7 +148,7 @@ class World:
             min_member=size,
             queue=self.chance.choice(self.queues).name,
             created_s=float(self.serial),
-            phase=GroupPhase.INQUEUE,
+            phase=PodGroupPhase.INQUEUE,
         )
         what = self.chance.choice(self.specs)
         labels = dict(APART) if what.anti_affinity or what.spread else {}

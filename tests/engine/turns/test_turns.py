@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.engine.events import GroupChanged, PodChanged
-from baton.engine.objects import GroupPhase
 from baton.engine.verdicts import Cause
+from baton.model.names import PodGroupPhase
 from tests.engine.clusters import Cluster, JobLiteral, Outcome, gang, job, node, queue, spec, whole
 
 CONF = """
@@ -53,7 +53,7 @@ def literals(drawn: Drawn) -> list[JobLiteral]:
             what=spec(cpu=cpu),
             priority=priority,
             created_s=float(at),
-            phase=GroupPhase.INQUEUE if admitted else GroupPhase.PENDING,
+            phase=PodGroupPhase.INQUEUE if admitted else PodGroupPhase.PENDING,
         )
         for at, (pods, least, cpu, priority, admitted) in enumerate(drawn)
     ]
@@ -112,7 +112,7 @@ def test_no_job_overtakes_the_head_of_a_strict_queue_in_a_later_cycle() -> None:
 def test_jobs_are_admitted_cycle_by_cycle_and_get_their_verdicts_at_the_end() -> None:
     least = (("cpu", 4000),)
     waiting = [
-        job(f"j{at}", pods=0, phase=GroupPhase.PENDING, created_s=float(at), min_resources=least) for at in range(4)
+        job(f"j{at}", pods=0, phase=PodGroupPhase.PENDING, created_s=float(at), min_resources=least) for at in range(4)
     ]
     conf = CONF.replace("{name: conformance}", "{name: overcommit}")
     found = cycles(Cluster(nodes=[node("n", cpu=8)], jobs=waiting, conf=conf), 1)
@@ -131,7 +131,7 @@ configurations: [{name: shuffle, arguments: {maxMoves: 5}}]
 """
     card, pair = spec(ask=[whole()]), spec(ask=[whole(2)])
     nodes = [node(name, cards=2) for name in "abcd"]
-    small = [job(f"small-{name}", on=[name], what=card, phase=GroupPhase.RUNNING) for name in "abcd"]
+    small = [job(f"small-{name}", on=[name], what=card, phase=PodGroupPhase.RUNNING) for name in "abcd"]
     big = [job(f"big{at}", what=pair, created_s=float(at)) for at in range(2)]
     found = cycles(Cluster(nodes=nodes, jobs=[*small, *big], conf=conf), 1)
     assert [len(each.evicted) for each in found if each.evicted] == [1, 1]

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from baton.engine.events import GroupChanged
-from baton.engine.objects import GroupPhase
 from baton.model import volcano
+from baton.model.names import PodGroupPhase
 from baton.model.resource import Resource
 from baton.scheduler.feed.feed import Feed
 from baton.scheduler.settings import Settings
@@ -83,7 +83,7 @@ class Desk:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
 
-    def admit(self, name: str, cpu: int, queue: str, phase: GroupPhase = GroupPhase.INQUEUE) -> None:
+    def admit(self, name: str, cpu: int, queue: str, phase: PodGroupPhase = PodGroupPhase.INQUEUE) -> None:
         literal = job(name, pods=0, queue=queue, phase=phase, min_resources=(("cpu", cpu * CPU),))
         self.cluster.apply(GroupChanged(literal.group))
 
@@ -130,12 +130,12 @@ async def test_that_somebody_waits_is_said_at_once_and_that_nobody_does_a_little
     async with desk.working():
         desk.statuses.looked("5", refused=False)
         await desk.until("default", "5", "10")
-        desk.admit("big", 50, "default", GroupPhase.PENDING)
+        desk.admit("big", 50, "default", PodGroupPhase.PENDING)
         assert desk.cluster.run().plan.refused
         desk.statuses.looked("6", refused=True)
         await desk.until("default", "", None)
         assert desk.queues.writes[-1] == ("default", {"credit": None})
-        desk.admit("big", 1, "default", GroupPhase.INQUEUE)
+        desk.admit("big", 1, "default", PodGroupPhase.INQUEUE)
         desk.statuses.looked("9", refused=False)
         await desk.until("default", "9", "10")
 

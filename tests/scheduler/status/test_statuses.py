@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from baton.engine.events import GroupChanged, PodChanged, PodRemoved
-from baton.engine.objects import GroupPhase, PodPhase
 from baton.engine.plan import PhaseChange, Plan
 from baton.engine.session.phases import phase_of
 from baton.engine.state.jobs import Job
@@ -17,6 +16,7 @@ from baton.kube.recorder import Recorder
 from baton.kube.store import Key
 from baton.model import core, volcano
 from baton.model.ids import GroupKey, NodeName
+from baton.model.names import PodGroupPhase, PodPhase
 from baton.model.resource import Resource
 from baton.scheduler.feed.feed import Feed
 from baton.scheduler.metrics import Metrics
@@ -31,7 +31,7 @@ tiers:
 """
 
 
-def group(*, on: tuple[str, ...] = (), phase: GroupPhase = GroupPhase.INQUEUE) -> tuple[Cluster, Job]:
+def group(*, on: tuple[str, ...] = (), phase: PodGroupPhase = PodGroupPhase.INQUEUE) -> tuple[Cluster, Job]:
     """A gang of two, some of it running, on a cluster of one node."""
     cluster = Cluster(nodes=[node("a")], jobs=[gang("g", pods=2, on=on, phase=phase)])
     return cluster, cluster.engine.state.jobs[GroupKey("team/g")]
@@ -39,32 +39,32 @@ def group(*, on: tuple[str, ...] = (), phase: GroupPhase = GroupPhase.INQUEUE) -
 
 def test_an_admitted_group_runs_once_its_minimum_is_placed() -> None:
     cluster, job = group()
-    assert phase_of(job) is GroupPhase.INQUEUE
+    assert phase_of(job) is PodGroupPhase.INQUEUE
     cluster.run()
-    assert phase_of(job) is GroupPhase.RUNNING
+    assert phase_of(job) is PodGroupPhase.RUNNING
 
 
 def test_a_group_whose_pods_have_all_ended_is_completed() -> None:
-    cluster, job = group(on=("a", "a"), phase=GroupPhase.RUNNING)
+    cluster, job = group(on=("a", "a"), phase=PodGroupPhase.RUNNING)
     members = [event for event in cluster.events if isinstance(event, PodChanged)]
     ended = [PodChanged(msgspec.structs.replace(event.pod, phase=PodPhase.SUCCEEDED)) for event in members]
     cluster.apply(ended[0])
-    assert phase_of(job) is GroupPhase.RUNNING
+    assert phase_of(job) is PodGroupPhase.RUNNING
     cluster.apply(ended[1])
-    assert phase_of(job) is GroupPhase.COMPLETED
+    assert phase_of(job) is PodGroupPhase.COMPLETED
 
 
 def test_a_running_group_that_lost_all_its_pods_waits_for_admission_again() -> None:
-    cluster, job = group(on=("a", "a"), phase=GroupPhase.RUNNING)
+    cluster, job = group(on=("a", "a"), phase=PodGroupPhase.RUNNING)
     cluster.apply(*(PodRemoved(event.pod.key) for event in cluster.events if isinstance(event, PodChanged)))
-    assert phase_of(job) is GroupPhase.PENDING
+    assert phase_of(job) is PodGroupPhase.PENDING
 
 
 def test_what_the_cluster_says_of_a_group_stands() -> None:
-    cluster, job = group(phase=GroupPhase.PENDING)
-    assert phase_of(job) is GroupPhase.PENDING
+    cluster, job = group(phase=PodGroupPhase.PENDING)
+    assert phase_of(job) is PodGroupPhase.PENDING
     cluster.apply(GroupChanged(job.group))
-    assert phase_of(job) is GroupPhase.PENDING
+    assert phase_of(job) is PodGroupPhase.PENDING
 
 
 def test_a_gang_that_still_gets_pods_is_not_told_that_some_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +249,7 @@ class Burst:
 async def test_in_a_burst_of_bindings_only_admissions_that_somebody_waits_for_are_written() -> None:
     """Nobody waits for that of a gang whose pods are there."""
     whole = gang("whole", pods=2)
-    jobs = [gang("runs", pods=2, on=("a", "a"), phase=GroupPhase.INQUEUE), whole, gang("new", pods=1, min_member=2)]
+    jobs = [gang("runs", pods=2, on=("a", "a"), phase=PodGroupPhase.INQUEUE), whole, gang("new", pods=1, min_member=2)]
     cluster = Cluster(nodes=[node("a")], jobs=jobs)
     client: Any = Patched()
     feed = Feed(client, ("volcano",), (), lambda: None)
@@ -259,7 +259,7 @@ async def test_in_a_burst_of_bindings_only_admissions_that_somebody_waits_for_ar
     statuses = Statuses(client, feed, cluster.engine, Recorder(client, "test"), settings, Metrics())
     statuses.in_burst = burst = Burst()
     feed.groups_moved(GroupKey("team/runs"))
-    changes = tuple(PhaseChange(GroupKey(f"team/{name}"), GroupPhase.INQUEUE) for name in ("whole", "new"))
+    changes = tuple(PhaseChange(GroupKey(f"team/{name}"), PodGroupPhase.INQUEUE) for name in ("whole", "new"))
     statuses.take(Plan(now_s=0.0, phases=changes), explained=False)
     work = asyncio.create_task(statuses.run())
     async with asyncio.timeout(120):

@@ -36,6 +36,7 @@ from baton.model import card_annotations, times
 from baton.model.card_annotations import LOAD, NODE_LOCK, NODE_LOCK_OWNER, OFFERED_CARDS, REGISTER, Share, lock_owner
 from baton.model.ids import CardId, PodUid
 from baton.model.meta import Metadata, ObjectReference
+from baton.model.names import ENDED_PHASES
 from baton.model.resource import Resource
 
 _log = structlog.get_logger(__name__)
@@ -256,7 +257,7 @@ class ClusterSide(Companion):
                 pod.metadata.annotations,
                 pod.spec.containers,
                 pod.spec.init_containers,
-                pod.status.phase in ("Succeeded", "Failed"),
+                pod.status.phase in ENDED_PHASES,
                 frozenset(
                     one.name for one in pod.status.container_statuses if one.state.started or one.last_state.started
                 ),

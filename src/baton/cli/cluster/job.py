@@ -163,6 +163,7 @@ def view(
     """Show a job with its tasks, pods and events."""
     from baton.cli.cluster import workloads
     from baton.model.core import PODS
+    from baton.model.names import JobPhase
     from baton.model.volcano import JOBS
 
     with connect(kubeconfig, context) as cluster:
@@ -199,7 +200,7 @@ def view(
     if events:
         typer.echo()
         write_table(("age", "event", "message"), events)
-    if workloads.phase_of(job) in ("", "Pending"):
+    if workloads.phase_of(job) in ("", JobPhase.PENDING):
         note(f"run `baton why -n {where} {name}` to see what the job waits for")
 
 

@@ -16,19 +16,20 @@ from baton.engine.verdicts import UnknownWorkloadError, Verdict
 from baton.errors import BatonError, UsageError
 from baton.kube.errors import NotFoundError
 from baton.model import core
+from baton.model.names import JobPhase
 from baton.model.volcano import JOBS, POD_GROUPS
 from baton.scheduler.settings import Settings
 from baton.scheduler.why import explain, settled
 
-_OVER = {
-    "Completed": "is complete",
-    "Failed": "has failed",
-    "Terminated": "was terminated",
-    "Aborted": "is suspended; `baton job resume` starts it again",
-    "Aborting": "is being suspended",
-    "Terminating": "is being terminated",
-    "Completing": "is completing",
-    "Restarting": "is restarting: its old pods are ending",
+_OVER: dict[str, str] = {
+    JobPhase.COMPLETED: "is complete",
+    JobPhase.FAILED: "has failed",
+    JobPhase.TERMINATED: "was terminated",
+    JobPhase.ABORTED: "is suspended; `baton job resume` starts it again",
+    JobPhase.ABORTING: "is being suspended",
+    JobPhase.TERMINATING: "is being terminated",
+    JobPhase.COMPLETING: "is completing",
+    JobPhase.RESTARTING: "is restarting: its old pods are ending",
 }
 
 
@@ -103,7 +104,7 @@ def _about_job(cluster: Cluster, job: Object, scheduler: str | None) -> Answer:
         words = " ".join(filter(None, (state.get("reason"), state.get("message"))))
         return Answer(about=about, sentence=f"{key} {_OVER[phase]}{f' ({words})' if words else ''}.")
     running = status.get("running", 0) + status.get("succeeded", 0)
-    if phase == "Running" and running >= workloads.replicas_of(job):
+    if phase == JobPhase.RUNNING and running >= workloads.replicas_of(job):
         return Answer(about=about, sentence=f"{key} runs, with all of its {running} pods.")
     group = f"{metadata['name']}-{metadata['uid']}"
     try:
@@ -113,7 +114,7 @@ def _about_job(cluster: Cluster, job: Object, scheduler: str | None) -> Answer:
         return Answer(about=about, sentence=sentence, waits=True, remark="is `baton controller` running?")
     question = _Question(about, f"{metadata['namespace']}/{group}", known.get("status", {}))
     found = _asked(cluster, question, scheduler)
-    if found.verdict is None or phase != "Running":
+    if found.verdict is None or phase != JobPhase.RUNNING:
         return found
     told = (
         f"{key} runs with {running} of {workloads.replicas_of(job)} pods (it starts with {spec.get('minAvailable')}). "

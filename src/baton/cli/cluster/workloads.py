@@ -15,10 +15,14 @@ from baton.cli.cluster.requests import Cluster, Object
 from baton.errors import UsageError
 from baton.model import card_annotations, times
 from baton.model.durations import age_text
+from baton.model.names import PodGroupPhase
 from baton.model.quantities import is_quantity
 from baton.model.volcano import COMMANDS, QUEUES, SCHEDULING
 
-PHASES = ("Inqueue", "Pending", "Running", "Unknown", "Completed")
+PHASES = (
+    *(PodGroupPhase.INQUEUE, PodGroupPhase.PENDING, PodGroupPhase.RUNNING),
+    *(PodGroupPhase.UNKNOWN, PodGroupPhase.COMPLETED),
+)
 """The phases of a pod group, in the order of the columns of a queue list."""
 
 JOB_NAME_LABEL = "volcano.sh/job-name"

@@ -10,6 +10,7 @@ import typer
 from baton.cli.output import command_app
 from baton.cli.programs.options import LogJson, Verbose
 from baton.errors import UnavailableError, UsageError
+from baton.model.names import DEFAULT_SCHEDULER, SCHEDULER_NAMES
 
 app = command_app()
 
@@ -42,7 +43,7 @@ def admission(
     ] = None,
     default_scheduler: Annotated[
         str, typer.Option(metavar="NAME", help="Scheduler name for jobs that set none.")
-    ] = "volcano",
+    ] = DEFAULT_SCHEDULER,
     slot_resource: Annotated[
         list[str] | None,
         typer.Option(
@@ -96,7 +97,7 @@ def admission(
     logs.set_up(sys.stderr, as_json=log_json, verbose=verbose)
     policy = Policy(
         scheduler_name=default_scheduler,
-        scheduler_names=tuple(scheduler_name or ("baton", "volcano")),
+        scheduler_names=tuple(scheduler_name or SCHEDULER_NAMES),
         slot_resources=tuple(slot_resource or (SLOTS,)),
         max_queue_depth=max_queue_depth,
         resource_groups_file=resource_groups,

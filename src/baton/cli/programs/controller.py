@@ -62,9 +62,9 @@ def controller(
     They reconcile jobs, PodGroups of plain workloads, queues, cron jobs and job flows. Several replicas may run: one
     works, the others wait for its lease. A replica may be stopped, killed and restarted at any time.
     """
-    from baton.controllers.controller import SCHEDULER_NAMES
     from baton.controllers.program import ControllerProgram, Settings, choose
     from baton.kube.client import Client
+    from baton.model.names import SCHEDULER_NAMES
     from baton.observe import logs
     from baton.observe.program import execute
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from baton.controllers.job.lifecycle import FAILED, PENDING, RUNNING, SUCCEEDED, UNKNOWN, PodView
-from baton.model.names import BusAction, JobPhase
+from baton.controllers.job.lifecycle import PodView
+from baton.model.names import BusAction, JobPhase, PodPhase
 from baton.model.volcano import Job, JobStatus, TaskSpec, TaskState
 
 ACTIVE = frozenset({JobPhase.PENDING, JobPhase.RUNNING, JobPhase.RESTARTING})
@@ -54,24 +54,24 @@ def doomed_pods(job: Job, pods: Sequence[PodView], targets: Sequence[PodView]) -
 
 def counted(job: Job, pods: Sequence[PodView], doomed: set[str]) -> JobStatus:
     """The status with the pods counted. A pod that is about to go counts only as terminating."""
-    totals = dict.fromkeys((PENDING, RUNNING, SUCCEEDED, FAILED, UNKNOWN), 0)
+    totals = dict.fromkeys(map(str, PodPhase), 0)
     by_task: dict[str, dict[str, int]] = {}
     terminating = 0
     for pod in pods:
         if pod.terminating or pod.name in doomed:
             terminating += 1
             continue
-        phase = pod.phase if pod.phase in totals else UNKNOWN
+        phase = pod.phase if pod.phase in totals else PodPhase.UNKNOWN
         totals[phase] += 1
         counts = by_task.setdefault(pod.task, {})
         counts[phase] = counts.get(phase, 0) + 1
     return msgspec.structs.replace(
         job.status,
-        pending=totals[PENDING],
-        running=totals[RUNNING],
-        succeeded=totals[SUCCEEDED],
-        failed=totals[FAILED],
-        unknown=totals[UNKNOWN],
+        pending=totals[PodPhase.PENDING],
+        running=totals[PodPhase.RUNNING],
+        succeeded=totals[PodPhase.SUCCEEDED],
+        failed=totals[PodPhase.FAILED],
+        unknown=totals[PodPhase.UNKNOWN],
         terminating=terminating,
         min_available=job.spec.minimum,
         task_status_count={task: TaskState(counts) for task, counts in by_task.items()},
@@ -100,7 +100,7 @@ def _may_start(job: Job, task: TaskSpec, pods: Sequence[PodView]) -> bool:
         ready = sum(
             pod.task == name
             and not pod.terminating
-            and (pod.phase == SUCCEEDED or (pod.phase == RUNNING and pod.ready))
+            and (pod.phase == PodPhase.SUCCEEDED or (pod.phase == PodPhase.RUNNING and pod.ready))
             for pod in pods
         )
         return ready >= minima.get(name, 0)

@@ -35,7 +35,7 @@ from baton.kube.errors import ConflictError, ForbiddenError, NotFoundError, Thro
 from baton.kube.informers import Scope
 from baton.kube.store import Delta, Key, Store, key_of, version_of
 from baton.model.core import PODS, PRIORITY_CLASSES, Pod, PriorityClass
-from baton.model.names import JobEvent, JobPhase
+from baton.model.names import JobEvent, JobPhase, PodPhase
 from baton.model.times import seconds
 from baton.model.volcano import (
     BATCH,
@@ -425,7 +425,7 @@ class JobController:
 
     def _gone(self, job: Job, memory: Memory, pods: list[PodView]) -> list[tuple[str, str]]:
         """Pods of this life that the controller did not delete and that have no running replacement."""
-        replaced = {pod.name for pod in pods if pod.phase != "Pending"}
+        replaced = {pod.name for pod in pods if pod.phase != PodPhase.PENDING}
         replicas = {task.name: task.replicas for task in job.spec.tasks}
         for name, pod in list(memory.gone.items()):
             past = pod.version != job.status.version or pod.marked or pod.index >= replicas.get(pod.task, 0)

@@ -12,11 +12,9 @@ from typing import NamedTuple
 import msgspec
 
 from baton.model.durations import parse_duration_s
-from baton.model.names import JobEvent
+from baton.model.names import ENDED_PHASES, JobEvent, PodPhase
 from baton.model.volcano import JobSpec, LifecyclePolicy, TaskSpec
 
-PENDING, RUNNING, SUCCEEDED, FAILED, UNKNOWN = "Pending", "Running", "Succeeded", "Failed", "Unknown"
-FINISHED = frozenset({SUCCEEDED, FAILED})
 DEFAULT_TASK_RETRIES = 3
 NEVER_FAILS = -1
 """The maxRetry of a task that disables TaskFailed."""
@@ -36,7 +34,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     uid: str = ""
     version: int = 0
     """The version of the job when the pod was created."""
-    phase: str = PENDING
+    phase: str = PodPhase.PENDING
     terminating: bool = False
     marked: bool = False
     """The controller itself deletes the pod (`volcano.sh/controller-out-of-sync`)."""
@@ -49,7 +47,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def alive(self) -> bool:
-        return self.phase not in FINISHED
+        return self.phase not in ENDED_PHASES
 
 
 class Happening(NamedTuple):
@@ -92,7 +90,7 @@ def happenings(
         about = (pod.task, pod.name, pod.uid)
         if pod.terminating:
             found.append(Happening(JobEvent.POD_EVICTED, *about))
-        elif pod.phase == FAILED:
+        elif pod.phase == PodPhase.FAILED:
             found.append(Happening(JobEvent.POD_FAILED, *about, pod.exit_code, pod.finished_s))
     found += [Happening(JobEvent.POD_EVICTED, task, name) for task, name in gone]
     for task in spec.tasks:
@@ -103,7 +101,7 @@ def happenings(
     found += [
         Happening(JobEvent.POD_PENDING, pod.task, pod.name, pod.uid, since_s=pod.created_s)
         for pod in current
-        if pod.phase == PENDING and not pod.terminating
+        if pod.phase == PodPhase.PENDING and not pod.terminating
     ]
     return found
 
@@ -114,7 +112,7 @@ def _is_complete(task: TaskSpec, version: int, pods: Sequence[PodView]) -> bool:
         pod.version
         for pod in pods
         if pod.task == task.name
-        and pod.phase == SUCCEEDED
+        and pod.phase == PodPhase.SUCCEEDED
         and pod.index < task.replicas
         and not (pod.terminating or pod.marked)
     ]
@@ -125,7 +123,7 @@ def _restarts_exhausted(task: TaskSpec, pods: Sequence[PodView]) -> bool:
     limit = task.max_retry or DEFAULT_TASK_RETRIES
     if limit == NEVER_FAILS or not task.replicas:
         return False
-    return sum(pod.restarts for pod in pods if pod.phase in (RUNNING, PENDING)) >= limit
+    return sum(pod.restarts for pod in pods if pod.phase in (PodPhase.RUNNING, PodPhase.PENDING)) >= limit
 
 
 def react(

@@ -23,10 +23,10 @@ from typing import NamedTuple
 import msgspec
 
 from baton.controllers.job.census import ACTIVE, TARGETED, Slot, counted, doomed_pods, missing_pods, phase_of
-from baton.controllers.job.lifecycle import RUNNING, SUCCEEDED, Happening, PodView, Reaction, happenings, react
+from baton.controllers.job.lifecycle import Happening, PodView, Reaction, happenings, react
 from baton.controllers.object_events import ObjectEvent
 from baton.model.durations import duration_text
-from baton.model.names import JOB_VERSION, BusAction, JobEvent, JobPhase, PodGroupPhase
+from baton.model.names import JOB_VERSION, BusAction, JobEvent, JobPhase, PodGroupPhase, PodPhase
 from baton.model.times import seconds, stamp
 from baton.model.volcano import Job, JobCondition, JobState, JobStatus, PodGroup
 
@@ -151,7 +151,10 @@ def _is_unknown(world: World) -> bool:
     if group is None or group.status.phase != PodGroupPhase.UNKNOWN or group_is_stale(job, group):
         return False
     counts = counted(job, world.pods, doomed_pods(job, world.pods, ())).task_status_count
-    up = {task: state.phase.get(RUNNING, 0) + state.phase.get(SUCCEEDED, 0) for task, state in counts.items()}
+    up = {
+        task: state.phase.get(PodPhase.RUNNING, 0) + state.phase.get(PodPhase.SUCCEEDED, 0)
+        for task, state in counts.items()
+    }
     short = any(up.get(task.name, 0) < (task.min_available or 0) for task in job.spec.tasks)
     return short or sum(up.values()) < job.spec.minimum
 
@@ -371,7 +374,7 @@ def _after_running(job: Job, status: JobStatus) -> tuple[JobPhase | None, str]:
         if spec.minimum >= spec.tasks_minimum:
             for task in spec.tasks:
                 counts = status.task_status_count.get(task.name)
-                succeeded = counts.phase.get(SUCCEEDED, 0) if counts is not None else 0
+                succeeded = counts.phase.get(PodPhase.SUCCEEDED, 0) if counts is not None else 0
                 if task.min_available is not None and counts is not None and succeeded < task.min_available:
                     return (
                         JobPhase.FAILED,

@@ -20,6 +20,7 @@ from baton.model.names import (
     BARE_GROUP_PREFIX,
     COOLDOWN_TIME,
     DEFAULT_QUEUE,
+    ENDED_PHASES,
     GROUP_MIN_MEMBER,
     GROUP_NAME,
     JDB_MAX_UNAVAILABLE,
@@ -36,7 +37,6 @@ from baton.model.volcano import POD_GROUP_KIND, SCHEDULING, NetworkTopology, Pod
 
 TOPOLOGY_MODE = "volcano.sh/network-topology-mode"
 TOPOLOGY_TIER = "volcano.sh/network-topology-highest-tier"
-_OVER = frozenset({"Succeeded", "Failed"})
 _WORDS = PodWords()
 _INT32_MOST = 2**31 - 1
 
@@ -68,7 +68,7 @@ def bare_group(pod: Pod, scheduler_names: Sequence[str]) -> list[Key]:
 
 
 def is_alive(pod: Pod) -> bool:
-    return not pod.metadata.deletion_timestamp and pod.status.phase not in _OVER
+    return not pod.metadata.deletion_timestamp and pod.status.phase not in ENDED_PHASES
 
 
 def example(pods: Iterable[Pod]) -> Pod | None:

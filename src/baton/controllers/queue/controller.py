@@ -20,6 +20,7 @@ from baton.kube.errors import ConflictError, NotFoundError
 from baton.kube.informers import Scope
 from baton.kube.store import Delta, Key, Store, key_of, version_of
 from baton.mapping.cluster import group_queue
+from baton.model.ids import QueueName
 from baton.model.meta import ObjectReference
 from baton.model.names import CLOSED_BY_PARENT, DEFAULT_QUEUE, ROOT_QUEUE, PodGroupPhase
 from baton.model.volcano import COMMANDS, POD_GROUPS, QUEUE_KIND, QUEUES, SCHEDULING, Command, PodGroup, Queue
@@ -95,7 +96,7 @@ class QueueController:
             return await self._make(key)
         if queue.metadata.deletion_timestamp:
             return None
-        parent_name = "" if key == ROOT_QUEUE else queue.spec.parent or ROOT_QUEUE
+        parent_name = "" if QueueName(key) == ROOT_QUEUE else queue.spec.parent or ROOT_QUEUE
         parent = self._queues.get(Key(parent_name)) if parent_name else None
         current = [command for command in commands if _meant_for(command, queue)]
         verdict = judge(queue, parent, self._tally.groups(key), current)

@@ -11,13 +11,12 @@ from typing import NamedTuple
 
 from baton.kube.store import Delta, Key, Store, key_of, version_of
 from baton.mapping.cluster import group_queue, min_resources
-from baton.model.names import DEFAULT_QUEUE
+from baton.model.names import DEFAULT_QUEUE, QueueState
 from baton.model.numerals import whole_number
 from baton.model.quantities import Amounts, QuantityError, amounts
 from baton.model.volcano import PodGroup, PodGroupSpec, Queue
 
 _NOT_MADE_YET = 2**63
-_OPEN = "Open"
 
 
 class _Spent(NamedTuple):
@@ -62,7 +61,7 @@ class QueueCredits:
         name = spec.queue or DEFAULT_QUEUE
         queue, account = self._queues.get(Key(name)), self._accounts.get(name)
         wanted = min_resources(spec)
-        if queue is None or queue.status.state != _OPEN or account is None or wanted is None:
+        if queue is None or queue.status.state != QueueState.OPEN or account is None or wanted is None:
             return False
         if not account.covers(wanted):
             return False

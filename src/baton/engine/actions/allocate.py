@@ -12,11 +12,11 @@ and stopped between two bindings, and their resources are wasted until they are 
 import heapq
 from typing import Any
 
-from baton.engine.objects import GroupPhase, QueueState
 from baton.engine.search.domains import DONE, PROMISED, Rank
 from baton.engine.session.session import Session
 from baton.engine.state.jobs import Job, QueueShare, Status, Task
 from baton.engine.verdicts import Cause
+from baton.model.names import PodGroupPhase, QueueState
 
 YOUNG_S = 3.0
 """Creation times are whole seconds, so a job is young for two to three seconds. Pods are created faster than that,
@@ -119,7 +119,7 @@ class _Newcomers:
         return self._expected
 
     def _awaited(self, job: Job) -> bool:
-        awaited = not job.implicit and job.phase is GroupPhase.INQUEUE and job.valid < job.min_member
+        awaited = not job.implicit and job.phase is PodGroupPhase.INQUEUE and job.valid < job.min_member
         return awaited and self._young(job) and not any(job.gated())
 
 
@@ -165,8 +165,8 @@ def allocate(session: Session) -> None:
     """Run the action. Best-effort tasks are left to backfill."""
     if "enqueue" not in session.tiers.configuration.actions:
         for job in list(session.state.active.values()):
-            if job.phase is GroupPhase.PENDING:
-                session.decisions.set_phase(job, GroupPhase.INQUEUE)
+            if job.phase is PodGroupPhase.PENDING:
+                session.decisions.set_phase(job, PodGroupPhase.INQUEUE)
     lanes: dict[str, _Lane] = {}
     in_parts: list[Job] = []
     unfit = Unfit(session)
@@ -175,7 +175,7 @@ def allocate(session: Session) -> None:
         if not job.pending:
             if any(job.gated()):
                 session.decisions.blocked.setdefault(job.key, (Cause.GATED, None))
-            elif job.phase is GroupPhase.UNKNOWN:
+            elif job.phase is PodGroupPhase.UNKNOWN:
                 session.decisions.blocked.setdefault(job.key, (Cause.NOT_VALID, None))
             continue
         reason = _not_now(session, job)
@@ -240,9 +240,9 @@ def _not_now(session: Session, job: Job) -> Cause | None:
     """Why the job is not tried in this cycle at all."""
     if job.queue is None:
         return Cause.NO_QUEUE
-    if job.queue.queue.state is not QueueState.OPEN and job.phase is GroupPhase.PENDING:
+    if job.queue.queue.state is not QueueState.OPEN and job.phase is PodGroupPhase.PENDING:
         return Cause.QUEUE_CLOSED
-    if job.phase is GroupPhase.PENDING:
+    if job.phase is PodGroupPhase.PENDING:
         return Cause.NOT_ADMITTED
     if session.votes.job_valid(job) is not None:
         return Cause.NOT_VALID

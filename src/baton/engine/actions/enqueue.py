@@ -6,16 +6,16 @@ Admission comes before pods are created, so a cluster is not flooded with pods t
 import heapq
 from typing import Any
 
-from baton.engine.objects import GroupPhase, QueueState
 from baton.engine.session.session import Session
 from baton.engine.state.jobs import Job
 from baton.engine.verdicts import Cause
+from baton.model.names import PodGroupPhase, QueueState
 
 
 def enqueue(session: Session) -> None:
     lanes: dict[str, list[tuple[Any, str, Job]]] = {}
     for job in session.state.active.values():
-        if job.phase is not GroupPhase.PENDING:
+        if job.phase is not PodGroupPhase.PENDING:
             continue
         if job.queue is None:
             session.decisions.blocked[job.key] = (Cause.NO_QUEUE, None)

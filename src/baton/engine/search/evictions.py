@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from baton.engine.objects import GroupPhase
 from baton.engine.search.domains import DONE, Rank
 from baton.engine.search.places import Placement
 from baton.engine.search.room import fits_empty
@@ -22,6 +21,7 @@ from baton.engine.session.statement import Statement
 from baton.engine.state.columns import BOTH, FUTURE
 from baton.engine.state.jobs import Job, Task
 from baton.engine.verdicts import Cause
+from baton.model.names import PodGroupPhase
 
 CANDIDATES = 16
 """The number of nodes that are tried; more would occasionally find fewer victims, but slow down every cycle."""
@@ -91,7 +91,7 @@ def starving_jobs(session: Session) -> list[Job]:
         for job in session.state.active.values()
         if job.queue is not None
         and session.decisions.blocked.get(job.key, (None, None))[0] is not Cause.HELD_BACK
-        and job.phase is not GroupPhase.PENDING
+        and job.phase is not PodGroupPhase.PENDING
         and job.pending
         and session.votes.job_valid(job) is None
         and session.votes.job_starving(job)

@@ -8,12 +8,11 @@ and nothing else happens. What all queues have in common is divided among them.
 
 import numpy as np
 
-from baton.engine.objects import GroupPhase, QueueState
 from baton.engine.session import hooks
 from baton.engine.session.session import Session
 from baton.engine.state.jobs import QueueShare
-from baton.engine.state.queues import ROOT_QUEUE
 from baton.model.ids import QueueName
+from baton.model.names import ROOT_QUEUE, PodGroupPhase, QueueState
 from baton.model.quantities import Amounts
 
 
@@ -23,7 +22,7 @@ def credits_of(session: Session) -> dict[QueueName, Amounts]:
     plugins = session.tiers.flat(hooks.JOB_ENQUEUEABLE)
     if "enqueue" not in session.tiers.configuration.actions or not all(map(hooks.CREDIT.taken_by, plugins)):
         return {}
-    if any(job.phase is GroupPhase.PENDING and _is_open(job.queue) for job in state.active.values()):
+    if any(job.phase is PodGroupPhase.PENDING and _is_open(job.queue) for job in state.active.values()):
         return {}
     takers = [
         share for name, share in state.queues.items() if name != ROOT_QUEUE and _is_open(share) and not share.children

@@ -6,7 +6,6 @@ pods are gone) last until the session closes.
 
 from typing import TYPE_CHECKING
 
-from baton.engine.objects import GroupPhase
 from baton.engine.plan import Binding, Eviction, Nomination, PhaseChange
 from baton.engine.session import hooks
 from baton.engine.session.tiers import Tiers
@@ -16,6 +15,7 @@ from baton.engine.state.cluster import ClusterState, covers
 from baton.engine.state.jobs import Job, Status, Task
 from baton.engine.verdicts import Cause
 from baton.model.ids import GroupKey, PodKey, QueueName
+from baton.model.names import PodGroupPhase
 
 if TYPE_CHECKING:
     from baton.engine.session.statement import Statement
@@ -56,11 +56,11 @@ class Decisions:
 
     def admit(self, job: Job) -> None:
         """From now on the job's pods may be made and placed."""
-        self.set_phase(job, GroupPhase.INQUEUE)
+        self.set_phase(job, PodGroupPhase.INQUEUE)
         for job_enqueued in self._job_enqueued:
             job_enqueued(job)
 
-    def set_phase(self, job: Job, phase: GroupPhase) -> None:
+    def set_phase(self, job: Job, phase: PodGroupPhase) -> None:
         if job.phase is not phase:
             job.phase = phase
             if not job.implicit:

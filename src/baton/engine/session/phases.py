@@ -5,10 +5,10 @@ all are done, else Running. A job that ran and has no pod left is Pending, to be
 admitted is Inqueue. A pod that is only held back, by a gate or after a failed bind, is not lost.
 """
 
-from baton.engine.objects import GroupPhase
 from baton.engine.session.session import Session
 from baton.engine.state.jobs import FINISHED, STARTED, Job, Status
 from baton.engine.verdicts import Cause
+from baton.model.names import PodGroupPhase
 
 UNSCHEDULABLE = (Cause.NODES, Cause.QUEUE_SHARE)
 
@@ -23,17 +23,17 @@ def update_phases(session: Session) -> None:
             session.decisions.set_phase(job, phase_of(job, unschedulable=cause in UNSCHEDULABLE))
 
 
-def phase_of(job: Job, *, unschedulable: bool = False) -> GroupPhase:
+def phase_of(job: Job, *, unschedulable: bool = False) -> PodGroupPhase:
     if not job.tasks and not job.min_member:
         return job.phase
     in_pieces = job.counts[Status.RUNNING] and not job.is_ready()
-    if in_pieces and (unschedulable or job.phase is GroupPhase.UNKNOWN or job.has_lost_pods()):
-        return GroupPhase.UNKNOWN
+    if in_pieces and (unschedulable or job.phase is PodGroupPhase.UNKNOWN or job.has_lost_pods()):
+        return PodGroupPhase.UNKNOWN
     finished = sum(job.counts[status] for status in FINISHED)
     if job.tasks and finished == len(job.tasks) and job.ready + job.counts[Status.FAILED] >= job.min_member:
-        return GroupPhase.COMPLETED
+        return PodGroupPhase.COMPLETED
     if job.tasks and job.ready >= job.min_member:
-        return GroupPhase.RUNNING
-    if job.phase is GroupPhase.PENDING or (job.phase in STARTED and not any(job.remaining())):
-        return GroupPhase.PENDING
-    return GroupPhase.INQUEUE
+        return PodGroupPhase.RUNNING
+    if job.phase is PodGroupPhase.PENDING or (job.phase in STARTED and not any(job.remaining())):
+        return PodGroupPhase.PENDING
+    return PodGroupPhase.INQUEUE

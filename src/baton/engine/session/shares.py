@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from baton.engine.objects import GroupPhase
 from baton.engine.session.plugin import Lack
 from baton.engine.state.cluster import ClusterState
 from baton.engine.state.columns import FUTURE, Floats
 from baton.engine.state.jobs import CHARGED, STARTED, Job, QueueShare, Task
 from baton.engine.state.resources import PODS, ResourceNames, Vector
 from baton.model.ids import QueueName
+from baton.model.names import PodGroupPhase
 
 SHARE_EPSILON = 1e-6
 
@@ -126,7 +126,7 @@ class InqueueSums:
         self._sums: dict[QueueName, Vector] = {}
         self._all: Vector = resources.zeros()
         for job in state.active.values():
-            if job.phase is GroupPhase.INQUEUE or (job.phase in STARTED and not job.is_ready()):
+            if job.phase is PodGroupPhase.INQUEUE or (job.phase in STARTED and not job.is_ready()):
                 self.add(job)
 
     def add(self, job: Job) -> None:

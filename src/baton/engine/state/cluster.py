@@ -8,7 +8,7 @@ counts, ports, volumes and cards.
 from baton.engine.cards.choice import NOTHING, Assignment
 from baton.engine.cards.demands import Needs
 from baton.engine.cards.ledger import CardLedger
-from baton.engine.objects import Budget, GroupPhase, Pod, PodPhase, PodSpec, Quota
+from baton.engine.objects import Budget, Pod, PodSpec, Quota
 from baton.engine.state.affinity import PlacedPods
 from baton.engine.state.columns import FUTURE
 from baton.engine.state.hypernodes import Forest
@@ -17,13 +17,14 @@ from baton.engine.state.nodes import NodeTable
 from baton.engine.state.resources import ResourceNames
 from baton.engine.state.volumes import Attachments, SoleClaims
 from baton.model.ids import GroupKey, PodKey, QueueName
+from baton.model.names import PodGroupPhase, PodPhase
 
 Checkpoint = tuple[int, int]
 
 FORGET_FROM = 4096
 _PLANES = {status: slice(0, 2) for status in HELD} | {Status.RELEASING: slice(0, 1), Status.PIPELINED: slice(1, 2)}
 """By status: the planes of a node's usage on which a task counts."""
-_IN_FLUX = (GroupPhase.PENDING, GroupPhase.INQUEUE, GroupPhase.UNKNOWN)
+_IN_FLUX = (PodGroupPhase.PENDING, PodGroupPhase.INQUEUE, PodGroupPhase.UNKNOWN)
 
 
 class ClusterState:
@@ -167,7 +168,7 @@ class ClusterState:
 
     @staticmethod
     def _lost_its_minimum(job: Job) -> bool:
-        return job.phase is GroupPhase.RUNNING and not job.is_ready()
+        return job.phase is PodGroupPhase.RUNNING and not job.is_ready()
 
     def shift(self, task: Task, status: Status, row: int) -> None:
         """Adapt task, node, job, queue and affinity counts to the new status; the ledger has already moved."""

@@ -9,12 +9,13 @@ from typing import Any
 
 from baton.engine import events
 from baton.engine.cards.choice import NOTHING
-from baton.engine.objects import Budget, GroupPhase, Node, Pod, PodGroup, Quota
+from baton.engine.objects import Budget, Node, Pod, PodGroup, Quota
 from baton.engine.state.cluster import ClusterState, pod_status
 from baton.engine.state.columns import FUTURE
 from baton.engine.state.jobs import FINISHED, HELD, ON_NODE, READY, VALID, Job, Status, Task
-from baton.engine.state.queues import DEFAULT_QUEUE, QueueTree
+from baton.engine.state.queues import QueueTree
 from baton.model.ids import GroupKey, NodeName, PodKey
+from baton.model.names import DEFAULT_QUEUE, PodGroupPhase
 
 
 class Intake:
@@ -230,7 +231,7 @@ class Intake:
                 queue=pod.queue or DEFAULT_QUEUE,
                 priority=pod.priority,
                 created_s=pod.created_s,
-                phase=GroupPhase.INQUEUE,
+                phase=PodGroupPhase.INQUEUE,
             )
             job = self._add_job(group, implicit=True)
         return job

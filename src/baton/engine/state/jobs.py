@@ -10,9 +10,10 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from baton.engine.cards.demands import Needs
-from baton.engine.objects import GroupPhase, Pod, PodGroup, Queue
+from baton.engine.objects import Pod, PodGroup, Queue
 from baton.engine.state.resources import ResourceNames, Vector, widened
 from baton.model.ids import GroupKey, NodeName, PodKey, QueueName
+from baton.model.names import PodGroupPhase
 
 if TYPE_CHECKING:
     from baton.engine.search.signatures import Signature
@@ -46,7 +47,7 @@ VALID = READY | {Status.PENDING, Status.PIPELINED}
 FINISHED = frozenset({Status.SUCCEEDED, Status.FAILED})
 ASKS_NOTHING = FINISHED | {Status.GATED}
 """Statuses that count in no share: finished, or not yet admitted."""
-STARTED = frozenset({GroupPhase.RUNNING, GroupPhase.UNKNOWN})
+STARTED = frozenset({PodGroupPhase.RUNNING, PodGroupPhase.UNKNOWN})
 """The phases of a job whose gang is complete, or was complete until it lost pods."""
 
 
@@ -269,7 +270,7 @@ class Job:
         )
 
     def is_pending_phase(self) -> bool:
-        return self.phase is GroupPhase.PENDING
+        return self.phase is PodGroupPhase.PENDING
 
     def lineage(self) -> "Sequence[QueueShare]":
         """The queue and its ancestors, whose sums include those of the job."""

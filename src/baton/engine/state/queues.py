@@ -3,11 +3,8 @@
 from baton.engine.objects import Queue
 from baton.engine.state.cluster import ClusterState
 from baton.engine.state.jobs import Job, QueueShare
-from baton.model import names
 from baton.model.ids import GroupKey, QueueName
-
-ROOT_QUEUE = QueueName(names.ROOT_QUEUE)
-DEFAULT_QUEUE = QueueName(names.DEFAULT_QUEUE)
+from baton.model.names import ROOT_QUEUE
 
 
 class QueueTree:

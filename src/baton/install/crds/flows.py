@@ -2,6 +2,7 @@
 
 from baton.install.crds.jobs import job_spec
 from baton.install.crds.schemas import Schema, column, definition, mapping, moment, number, series, table, text
+from baton.model.names import FlowPhase
 
 GROUP = "flow.volcano.sh"
 VERSION = "v1alpha1"
@@ -106,11 +107,7 @@ def job_flow() -> Schema:
         {
             "state": mapping(
                 "State of the flow.",
-                {
-                    "phase": text(
-                        "Phase of the flow.", choices=("Pending", "Running", "Succeed", "Failed", "Terminating")
-                    )
-                },
+                {"phase": text("Phase of the flow.", choices=tuple(map(str, FlowPhase)))},
             ),
             **jobs,
             "jobStatusList": series("Status of each job.", job_status),

@@ -21,6 +21,7 @@ from baton.install.crds.schemas import (
     table,
     text,
 )
+from baton.model.names import DEFAULT_QUEUE
 
 GROUP = "batch.volcano.sh"
 VERSION = "v1alpha1"
@@ -56,7 +57,7 @@ PHASES = (
 
 def job_spec(*, defaults: bool = True) -> Schema:
     """The specification of a job. A patch has no defaults: they would overwrite fields that it does not name."""
-    queue: Schema = {"default": "default"} if defaults else {}
+    queue: Schema = {"default": DEFAULT_QUEUE} if defaults else {}
     retry: Schema = {"default": 3} if defaults else {}
     return mapping(
         "Specification of the job.",

@@ -16,6 +16,7 @@ from baton.install.crds.schemas import (
     table,
     text,
 )
+from baton.model.names import DEFAULT_QUEUE, PodGroupPhase, QueueState
 
 GROUP = "scheduling.volcano.sh"
 VERSION = "v1beta1"
@@ -74,7 +75,7 @@ def queue() -> Schema:
         {
             "state": text(
                 "Whether the queue takes new jobs; a closing queue waits until its last job has ended.",
-                choices=("Open", "Closed", "Closing", "Unknown"),
+                choices=tuple(map(str, QueueState)),
             ),
             "allocated": quantities("Resources that the queue's pods use."),
             "credit": mapping(
@@ -128,7 +129,9 @@ def pod_group() -> Schema:
         {
             "minMember": number("Number of pods that must be able to run together before any of them starts."),
             "minTaskMember": table("The same number for each task, by name.", number("", None)),
-            "queue": text("Queue in which the group waits.", maxLength=253, pattern=NAME_PATTERN, default="default"),
+            "queue": text(
+                "Queue in which the group waits.", maxLength=253, pattern=NAME_PATTERN, default=DEFAULT_QUEUE
+            ),
             "priorityClassName": text("PriorityClass of the group.", maxLength=253),
             "minResources": quantities("Total resources of those pods."),
             "networkTopology": network_topology(),
@@ -149,7 +152,7 @@ def pod_group() -> Schema:
     status = mapping(
         "Status of the pod group.",
         {
-            "phase": text("Phase of the group.", choices=("Pending", "Inqueue", "Running", "Unknown", "Completed")),
+            "phase": text("Phase of the group.", choices=tuple(map(str, PodGroupPhase))),
             "conditions": series("Conditions that the scheduler has set.", condition),
             "running": number("Running pods."),
             "succeeded": number("Succeeded pods."),

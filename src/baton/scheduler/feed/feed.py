@@ -26,7 +26,7 @@ from baton.mapping.pods import PodWords, expects_group
 from baton.model import core, volcano
 from baton.model.ids import GroupKey, NodeName, PodKey, QueueName
 from baton.model.meta import OwnerReference
-from baton.model.names import DEFAULT_QUEUE, ROOT_QUEUE
+from baton.model.names import BUILT_IN_QUEUES, ENDED_PHASES
 from baton.model.quantities import QuantityError
 from baton.model.resource import Resource
 from baton.model.workloads import WORKLOADS, Workload
@@ -34,8 +34,6 @@ from baton.scheduler.feed.volumes import ClaimKey, VolumeBook, claims_of
 
 _LOG = structlog.get_logger("baton.scheduler")
 
-ENDED = ("Succeeded", "Failed")
-BUILT_IN_QUEUES = (ROOT_QUEUE, DEFAULT_QUEUE)
 _GROUP_TO_COME = Hold(
     Cause.NO_GROUP,
     "its PodGroup has not been created yet",
@@ -101,7 +99,7 @@ class Feed:
         self._groups_reflector = self._follow(volcano.POD_GROUPS, self.groups, self._group, optional=True)
         self._follow(core.PODS, self.pods, self._pod)
         for name in BUILT_IN_QUEUES:
-            self._events.append(happened.QueueChanged(Queue(name=QueueName(name))))
+            self._events.append(happened.QueueChanged(Queue(name=name)))
 
     def _follow(
         self,
@@ -185,7 +183,7 @@ class Feed:
             return
         ours = self.words.is_ours(pod)
         group = pod.group if ours else None
-        ended = pod.status.phase in ENDED
+        ended = pod.status.phase in ENDED_PHASES
         if (not ours and not pod.spec.node_name) or (ended and group is None):
             if key in self._specs:
                 self._forget(key)
@@ -334,7 +332,7 @@ class Feed:
                 self._events.append(happened.QueueChanged(cluster.queue_of(delta.new)))
             except QuantityError as error:  # as it was, or not at all, rather than without its limits
                 _LOG.error("queue left out", queue=delta.key, error=str(error))
-        elif delta.key in BUILT_IN_QUEUES:
+        elif QueueName(delta.key) in BUILT_IN_QUEUES:
             self._events.append(happened.QueueChanged(Queue(name=QueueName(delta.key))))
         else:
             self._events.append(happened.QueueRemoved(QueueName(delta.key)))

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from baton.engine.engine import Engine
-from baton.engine.objects import QueueState
 from baton.kube.client import Client
 from baton.kube.errors import NotFoundError
 from baton.kube.queue import WorkQueue
@@ -18,6 +17,7 @@ from baton.kube.store import Delta, Key
 from baton.mapping.cluster import group_queue
 from baton.model import volcano
 from baton.model.ids import QueueName
+from baton.model.names import QueueState
 from baton.model.quantities import Amounts, amounts, text_of
 from baton.scheduler.feed.feed import Feed
 from baton.scheduler.settings import Settings

@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 
 from baton.engine.engine import Engine
-from baton.engine.objects import GroupPhase
 from baton.engine.plan import Plan
 from baton.engine.session.phases import phase_of
 from baton.engine.state.jobs import Job, Status
@@ -31,6 +30,7 @@ from baton.kube.store import Delta, Key
 from baton.model import core, volcano
 from baton.model.ids import GroupKey, NodeName, PodKey
 from baton.model.meta import ObjectReference
+from baton.model.names import PodGroupPhase
 from baton.model.times import stamp
 from baton.scheduler.feed.feed import Feed
 from baton.scheduler.metrics import Metrics
@@ -52,7 +52,7 @@ _SETTLED_S = 1.0
 """A gang that got no new pod for so long is told that it is not complete."""
 _GROUP_PAUSE_S = 5.0
 """A pod is told that its PodGroup is not there when it has waited for so long."""
-_AT_ONCE = (GroupPhase.INQUEUE, GroupPhase.UNKNOWN, GroupPhase.PENDING)
+_AT_ONCE = (PodGroupPhase.INQUEUE, PodGroupPhase.UNKNOWN, PodGroupPhase.PENDING)
 UNSCHEDULABLE, SCHEDULED = "Unschedulable", "Scheduled"
 READY_REASON = "tasks in gang are ready to be scheduled"
 
@@ -110,7 +110,9 @@ class Statuses:
         """Look at a plan for all that others should know."""
         self._cycle += 1
         for change in plan.phases:
-            if change.phase in _AT_ONCE and not (change.phase is GroupPhase.INQUEUE and self._is_whole(change.group)):
+            if change.phase in _AT_ONCE and not (
+                change.phase is PodGroupPhase.INQUEUE and self._is_whole(change.group)
+            ):
                 self._groups.add(change.group)
             else:
                 self._group_moved(change.group)
@@ -275,7 +277,7 @@ class Statuses:
             return
 
     def _conditions(
-        self, key: GroupKey, job: Job, phase: GroupPhase, present: tuple[volcano.PodGroupCondition, ...]
+        self, key: GroupKey, job: Job, phase: PodGroupPhase, present: tuple[volcano.PodGroupCondition, ...]
     ) -> list[volcano.PodGroupCondition] | None:
         """The whole list when it changes, else None."""
         told = self._told_groups.get(key)
@@ -283,7 +285,7 @@ class Statuses:
             kind, reason, message = UNSCHEDULABLE, "NotEnoughResources", _gang_text(job, told.message)
             if told.cause == Cause.NOT_VALID.value:
                 reason = "NotEnoughTasks"
-        elif phase in (GroupPhase.RUNNING, GroupPhase.COMPLETED):
+        elif phase in (PodGroupPhase.RUNNING, PodGroupPhase.COMPLETED):
             kind, reason, message = SCHEDULED, READY_REASON, ""
         else:
             return None
@@ -342,7 +344,7 @@ class Statuses:
 
 def _gang_text(job: Job, message: str) -> str:
     waiting = len(job.pending) + sum(1 for _ in job.gated())
-    if job.phase is GroupPhase.UNKNOWN:
+    if job.phase is PodGroupPhase.UNKNOWN:
         waiting = max(waiting, job.min_member - job.ready_count())
     return f"{waiting}/{len(job.tasks)} tasks in gang unschedulable: {message}"
 

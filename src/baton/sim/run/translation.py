@@ -18,11 +18,11 @@ from baton.engine.objects import (
     NodeTerm,
     Pod,
     PodGroup,
-    PodPhase,
     PodSpec,
     Requirement,
 )
 from baton.model.ids import CardId, GroupKey, NodeName, PodKey, QueueName
+from baton.model.names import PodPhase
 from baton.sim.traces.workload import TraceJob, TraceNode
 
 MODEL_LABEL = "baton.dev/card-model"

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from baton.engine import records
 from baton.engine.events import NodeChanged, NodeRemoved, PodChanged, PodRemoved
-from baton.engine.objects import Node, Pod, PodPhase
+from baton.engine.objects import Node, Pod
 from baton.errors import BatonError
 from baton.model.ids import NodeName, PodKey
+from baton.model.names import PodPhase
 
 
 def read_state(path: Path) -> tuple[tuple[Node, ...], tuple[Pod, ...]]:

@@ -12,13 +12,13 @@ import numpy as np
 from baton.engine.framework import (
     PODS,
     Floats,
-    GroupPhase,
     InqueueSums,
     Job,
     Lack,
     NoArguments,
     OrderKey,
     Plugin,
+    PodGroupPhase,
     QueueShare,
     SessionView,
     Task,
@@ -153,7 +153,7 @@ class ProportionPlugin(Plugin[NoArguments]):
         return lacks(f"queue {queue.name}", wanted, left, most, self._resources, self._total)
 
     def job_enqueued(self, job: Job) -> None:
-        if job.queue is not None and job.phase is GroupPhase.INQUEUE:
+        if job.queue is not None and job.phase is PodGroupPhase.INQUEUE:
             self._inqueue.add(job)
 
     def reclaimable(self, reclaimer: Task, victims: Sequence[Task]) -> Sequence[Task]:

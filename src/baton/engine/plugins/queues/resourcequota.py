@@ -5,11 +5,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from baton.engine.framework import (
-    GroupPhase,
     Job,
     Lack,
     NoArguments,
     Plugin,
+    PodGroupPhase,
     QueueShare,
     Quota,
     SessionView,
@@ -31,7 +31,7 @@ class ResourceQuotaPlugin(Plugin[NoArguments]):
         self._resources = session.state.resources
         self._admitted: dict[str, dict[str, int]] = {}
         for job in session.state.active.values():
-            if job.phase is not GroupPhase.PENDING:
+            if job.phase is not PodGroupPhase.PENDING:
                 self.job_enqueued(job)
 
     def job_enqueueable(self, job: Job) -> Vote:
