@@ -117,7 +117,7 @@ async def test_a_plugin_that_cannot_be_made_is_refused_like_a_wrong_configuratio
         write(own, f"{EXAMPLE.read_text()}\n    def __init__(self, *_, **__):\n        raise ValueError('no racks')\n")
         reason, sentence = await live.news()
         assert reason == "ConfigurationRefused"
-        assert sentence.endswith("plugin quiet-racks cannot be made: ValueError: no racks")
+        assert sentence.endswith("plugin quiet-racks cannot be created: ValueError: no racks")
         assert live.placed("broken", "", "quiet") == ["n2"]
     finally:
         following.cancel()
@@ -181,7 +181,7 @@ def test_each_command_says_in_one_sentence_what_is_wrong_with_a_plugin(tmp_path:
         ("x = (", "line 1: '(' was never closed"),
         ("raise SystemExit(3)", "line 1: SystemExit: 3"),
         (b"\xff\xfe\x00", "cannot be loaded"),
-        (f"{{}}\n    {AVOIDS}\n".replace(AVOIDS, "name = 7"), "the name of class Own is 7, expected a text"),
+        (f"{{}}\n    {AVOIDS}\n".replace(AVOIDS, "name = 7"), "the name of class Own is 7, expected a string"),
         (f"{{}}\n    {AVOIDS}\n    arguments_type = dict\n", "arguments_type of class Own is not a msgspec.Struct"),
     ],
 )

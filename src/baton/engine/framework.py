@@ -1,4 +1,4 @@
-"""All that a scheduling plugin needs of the engine, and the only module of it that a plugin imports.
+"""Everything that a scheduling plugin needs from the engine, and the only engine module that a plugin imports.
 
     from baton.engine.framework import NoArguments, PerNode
 
@@ -6,7 +6,7 @@
         name = "quiet-racks"
         ...
 
-Built-in plugins and plugins of users are written against this module alone, so the rest of the engine may change.
+Built-in plugins and user plugins depend on this module alone, so the rest of the engine may change.
 """
 
 from baton.engine.cards.demands import Demand, Needs

@@ -1,1 +1,1 @@
-"""What users add to Baton without changing it, and how it is found and loaded."""
+"""User extensions: how Baton finds and loads code that users add without changing Baton."""

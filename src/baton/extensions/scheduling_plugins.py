@@ -1,10 +1,10 @@
-"""Scheduling plugins of users: one Python file with one plugin class, or an installed package.
+"""User plugins for scheduling: a Python file with plugin classes, or an installed package.
 
-A file needs no packaging: every class in it that derives from `Plugin` or `PerNode` and has a `name` is a plugin of
-that name. An installed package offers its plugins under the entry point group `baton.plugins`. A plugin replaces
-a built-in one of the same name. The scheduler, the simulator and `baton state replay` load them in the same way.
+A file needs no packaging: every class in it that derives from `Plugin` or `PerNode` and has a `name` is a plugin with
+that name. An installed package registers its plugins under the entry point group `baton.plugins`. A plugin replaces the
+built-in one with the same name. The scheduler, the simulator and `baton state replay` load plugins in the same way.
 
-This is the only place that reads and executes such files; the engine gets classes.
+Only this module reads and executes such files; the engine gets classes.
 """
 
 import importlib.metadata
@@ -35,7 +35,7 @@ class PluginError(BatonError):
 class PluginLoader:
     """The built-in plugins, those of installed packages and those in files; later ones replace earlier ones.
 
-    `refresh` follows the files. One that is broken keeps the plugins that it had.
+    `refresh` loads changed files again. A broken file keeps its previous plugins.
     """
 
     def __init__(self, files: Iterable[Path] = (), *, entry_points: bool = True) -> None:
@@ -47,10 +47,10 @@ class PluginLoader:
             self._sources[path] = _read(path)
             self._found[path] = _loaded(path, self._sources[path])
         self.problems: dict[Path, str] = {}
-        """By file: why its newest content is not in use."""
+        """By file: why its current content is not in use."""
 
     def plugins(self) -> Plugins:
-        """By name, as a configuration names them."""
+        """The plugins by the names used in configurations."""
         found = dict(self._base)
         for path in self.files:
             found.update(self._found[path])
@@ -89,7 +89,7 @@ def _read(path: Path) -> bytes:
 
 
 def _loaded(path: Path, source: bytes) -> Plugins:
-    """Execute the file. Its bytes are compiled here and not by an importer, whose cache goes by the second."""
+    """Execute the file. It is compiled here and not by an importer, whose cache has a resolution of one second."""
     if path.suffix != ".py":
         raise PluginError(f"plugin file {path} is not a Python file; a plugin file ends in .py")
     module = types.ModuleType(f"baton_plugin_{path.stem}_{zlib.crc32(bytes(path)):x}")
@@ -97,7 +97,7 @@ def _loaded(path: Path, source: bytes) -> Plugins:
     before = sys.modules.get(module.__name__)
     sys.modules[module.__name__] = module
     try:
-        exec(compile(source, str(path), "exec"), vars(module))  # noqa: S102  # what the user named as a plugin
+        exec(compile(source, str(path), "exec"), vars(module))  # noqa: S102  # the user named this file as a plugin
         classes = [item for item in vars(module).values() if _is_plugin(item) and item.__module__ == module.__name__]
         if not classes:
             raise PluginError(
@@ -150,9 +150,9 @@ def _is_plugin(item: object) -> bool:
 
 
 def _checked(plugin: type[Plugin[Any]], where: str) -> type[Plugin[Any]]:
-    """What a mistake in the class's own attributes would otherwise break much later."""
+    """The class, if its attributes are valid; otherwise a mistake in them would only fail much later."""
     if not isinstance(plugin.name, str) or not plugin.name:
-        raise PluginError(f"{where}: the name of class {plugin.__name__} is {plugin.name!r}, expected a text")
+        raise PluginError(f"{where}: the name of class {plugin.__name__} is {plugin.name!r}, expected a string")
     if not (inspect.isclass(plugin.arguments_type) and issubclass(plugin.arguments_type, msgspec.Struct)):
         raise PluginError(f"{where}: arguments_type of class {plugin.__name__} is not a msgspec.Struct")
     return plugin

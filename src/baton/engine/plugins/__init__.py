@@ -1,6 +1,6 @@
-"""The plugins that ship with the engine, in rooms by what they decide.
+"""The built-in plugins, in packages by what they decide.
 
-A new one is a file in one of the rooms, and its line in `BUILT_IN`.
+A new plugin is a file in one of these packages and a line in `BUILT_IN`.
 """
 
 from collections.abc import Mapping

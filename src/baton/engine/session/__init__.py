@@ -1,1 +1,1 @@
-"""One cycle of decisions: the plugins and their votes over the live state."""
+"""A session is one cycle of decisions: the plugins and their votes on the live state."""

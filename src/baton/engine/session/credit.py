@@ -1,9 +1,10 @@
-"""Credit of queues: what may be let in without asking, while nobody waits to be let in.
+"""Queue credit: how much the job controllers may admit without asking, while no job waits for admission.
 
-To be asked costs a write for every job, and its pods are not made before. So the scheduler says beforehand how much it
-would let into each queue; whoever makes jobs counts what it has let in since, and asks when that is used up. It is a
-promise of room before the gate, not on nodes: where two spend at once, more pods wait for their place than would else,
-and nothing else happens. What all queues have in common is divided among them.
+Asking the scheduler costs a write for every job, and delays the creation of its pods. So the scheduler publishes in
+advance how much it would admit into each queue; a job controller counts what it has admitted since then, and asks when
+the credit is used up. Credit is a promise of admission, not of room on nodes: if two controllers spend it at once, more
+pods wait for their places than otherwise, without further consequences. Capacity that queues share is divided among
+them.
 """
 
 import numpy as np
@@ -17,7 +18,7 @@ from baton.model.quantities import Amounts
 
 
 def credits_of(session: Session) -> dict[QueueName, Amounts]:
-    """What each open queue may let in; none when jobs wait before the gate or a plugin must see each of them."""
+    """The credit of each open queue; empty if jobs wait for admission or a plugin must check each job."""
     state = session.state
     plugins = session.tiers.flat(hooks.JOB_ENQUEUEABLE)
     if "enqueue" not in session.tiers.configuration.actions or not all(map(hooks.CREDIT.taken_by, plugins)):

@@ -1,6 +1,6 @@
-"""The plan that results from a session: what was decided, what is only promised, and why jobs are left waiting.
+"""The plan that results from a session: its decisions, its promises, and why jobs still wait.
 
-What is bound or evicted stays assumed in the state after the session. Promises (room that becomes free when evicted
+Bindings and evictions stay assumed in the state after the session. Promises (of room that becomes free when evicted
 pods are gone) last until the session closes.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from baton.engine.session.statement import Statement
 
 EVICTABLE = frozenset({Status.BOUND, Status.RUNNING})
-"""Not the tasks that this plan or an unconfirmed one has bound: a plan must not both start and stop a pod."""
+"""Without tasks that this plan or an unconfirmed one has bound: a plan must not both start and stop a pod."""
 
 
 class Decisions:
@@ -39,8 +39,8 @@ class Decisions:
         self.nominations: list[Nomination] = []
         self.phases: dict[GroupKey, PhaseChange] = {}
         self.blocked, self.placeable = turns.found_before(state)
-        """Why an action left a job waiting, for the explanation: the cause and the task that was stuck; and how many
-        tasks of a blocked job found a place before one did not."""
+        """For explanations: why an action left a job waiting, as the cause and the stuck task; and how many tasks of a
+        blocked job found a place before one did not."""
         self.touched: set[GroupKey] = set()
         """Jobs with a binding in this session."""
         self.evicting: dict[PodKey, Task] = {}
@@ -51,11 +51,11 @@ class Decisions:
         self._refusing = [state.budgets[key] for key, until_s in state.refusing.items() if until_s > now_s]
 
     def cause(self, job: Job) -> Cause | None:
-        """Why the job was left waiting, as far as an action has found out."""
+        """Why the job still waits, if an action has found a cause."""
         return self.blocked.get(job.key, (None, None))[0]
 
     def admit(self, job: Job) -> None:
-        """From now on the job's pods may be made and placed."""
+        """Admit the job: from now on its pods may be created and placed."""
         self.set_phase(job, PodGroupPhase.INQUEUE)
         for job_enqueued in self._job_enqueued:
             job_enqueued(job)
@@ -68,18 +68,18 @@ class Decisions:
             self._state.activate(job)
 
     def started(self, job: Job) -> None:
-        """Tasks of the job were placed and committed."""
+        """Record that tasks of the job were placed and committed."""
         for job_started in self._job_started:
             job_started(job)
 
     def block(self, job: Job, cause: Cause, stuck: Task | None) -> None:
-        """The job was tried and could not be placed; plugins are told."""
+        """Record that the job was tried and could not be placed, and notify the plugins."""
         self.blocked[job.key] = (cause, stuck)
         for job_blocked in self._job_blocked:
             job_blocked(job, stuck)
 
     def accept(self, statement: "Statement") -> None:
-        """The attempt becomes part of the plan. A gang that still waits for evictions is not bound yet."""
+        """Make the attempt part of the plan. A gang that still waits for evictions is not bound yet."""
         table, ledger = self._state.table, self._state.ledger
         for task, row, assignment in statement.allocated:
             if task.job is not None and statement.pipelined and not self._votes.job_ready(task.job):
@@ -103,16 +103,16 @@ class Decisions:
             )
 
     def keep_promises(self, statement: "Statement") -> None:
-        """Nothing is bound, but what the attempt placed and evicted stays reserved until the session closes."""
+        """Bind nothing, but keep the attempt's placements and evictions reserved until the session closes."""
         self._promised.extend(task for task, _ in statement.pipelined)
         self._unbound.extend(task for task, _, _ in statement.allocated)
 
     def commitments(self) -> tuple[int, int, int, int]:
-        """Grows with every decision. As long as it is the same, an attempt that failed would fail again."""
+        """Changes with every decision. As long as it is the same, an attempt that failed would fail again."""
         return len(self.bindings), len(self.evictions), len(self._promised), len(self._unbound)
 
     def evictable(self) -> dict[QueueName, dict[int, list[Task]]]:
-        """Tasks that could be evicted when first asked, by queue and row; none becomes evictable in a session."""
+        """Tasks that could be evicted at the first call, by queue and row; none becomes evictable during a session."""
         if self._evictable is None:
             self._evictable = {}
             for row, tasks in enumerate(self._state.table.tasks):
@@ -123,7 +123,7 @@ class Decisions:
         return self._evictable
 
     def may_go(self, task: Task) -> bool:
-        """Whether the task could be evicted, by its own state and its budgets alone."""
+        """Whether the task could be evicted, judged only by its own state and its budgets."""
         if task.status not in EVICTABLE or not (task.pod.ours and task.pod.preemptable):
             return False
         if task.stays_until_s > self._now_s:
@@ -131,7 +131,7 @@ class Decisions:
         return not self._refusing or not any(covers(budget, task.pod) for budget in self._refusing)
 
     def disruptions_left(self) -> dict[tuple[str, str], int]:
-        """What every disruption budget still allows after the evictions of this session."""
+        """The evictions that each disruption budget still allows after those of this session."""
         left = {key: budget.disruptions_allowed for key, budget in self._state.budgets.items()}
         for victim in self.evicting.values():
             for key in self._state.covering(victim.pod):
@@ -139,7 +139,7 @@ class Decisions:
         return left
 
     def give_back(self) -> None:
-        """Release what was only promised, when the session closes."""
+        """Release all promises, when the session closes."""
         for task in [*self._promised, *self._unbound]:
             if task.status in (Status.PIPELINED, Status.ALLOCATED):
                 self._state.move(task, Status.PENDING)

@@ -1,7 +1,6 @@
-"""The extension points of a plugin, as typed values: which method of `Plugin` each one is.
+"""The extension points of a plugin, as typed values that each stand for a method of `Plugin`.
 
-Code that asks plugins names a hook by its value, so mypy checks its arguments and answers, and a misspelt hook does not
-compile.
+Code that calls plugins refers to a hook by its value, so mypy checks arguments and results and finds misspelt hooks.
 """
 
 from collections.abc import Callable
@@ -14,7 +13,7 @@ R = TypeVar("R")
 
 
 class Hook(Generic[P, R]):
-    """One method of `Plugin` that a plugin may override."""
+    """A method of `Plugin` that plugins may override."""
 
     __slots__ = ("_method", "name")
 
@@ -23,11 +22,11 @@ class Hook(Generic[P, R]):
         self.name = method.__name__
 
     def taken_by(self, plugin: Plugin[Any]) -> bool:
-        """Whether the plugin takes part in the hook: it overrides the method."""
+        """Whether the plugin implements the hook, that is, overrides the method."""
         return getattr(type(plugin), self.name) is not self._method
 
     def of(self, plugin: Plugin[Any]) -> Callable[P, R]:
-        """The plugin's own method."""
+        """The plugin's implementation."""
         return cast("Callable[P, R]", getattr(plugin, self.name))
 
     def __repr__(self) -> str:
@@ -88,4 +87,4 @@ FLAGS: dict[str, tuple[Hook[..., Any], ...]] = {
     "enabledSubJobOrder": (),
     "enabledHyperNodeGradient": (),
 }
-"""A plugin's flags in the configuration, and the hooks that each one switches off; Volcano has the ones without any."""
+"""A plugin's flags in the configuration, and the hooks that each one disables; Volcano has the flags without hooks."""

@@ -1,13 +1,12 @@
-"""Room that victims leave is kept for those they left for.
+"""Room that victims leave is kept for the pods they were evicted for.
 
-A pod that an earlier plan nominated for a node waits there for the victims to go. Between their end and its turn,
-another job could take the room: one that goes first by fair share, or one that asks for less. So nominated pods hold
-their room against jobs of no higher priority, as they do in kube-scheduler, and against all jobs of other queues: what
-a queue has reclaimed, the more important of those that had to go would take back. They hold their part of the queue's
-share with it: on another node, the victims would use that up. When their own job is tried, they
-step aside for it. A nomination has one chance: if nobody is left to wait for on the node and the pod neither starts nor
-is nominated again in that cycle, the nomination is over, so that a pod that cannot start for other reasons blocks no
-node.
+A pod that an earlier plan nominated for a node waits there for its victims to go. Between their end and its turn,
+another job could take the room: one that goes first by fair share, or one with a smaller request. So nominated pods
+hold their room against jobs of no higher priority, as in kube-scheduler, and against all jobs of other queues, because
+otherwise the more important victims of a reclaim would take their room back. They also hold their part of the queue's
+share, which the victims would otherwise use up on another node. When their own job is tried, they release their room
+for it. A nomination has one chance: if no victim is left on the node and the pod neither starts nor is nominated again
+in that cycle, the nomination expires, so that a pod that cannot start for other reasons blocks no node.
 """
 
 import contextlib
@@ -23,7 +22,7 @@ from baton.model.ids import PodKey, QueueName
 
 
 class Nominees:
-    """Nominated tasks that still wait, with what they hold."""
+    """Nominated tasks that still wait, and the room they hold."""
 
     def __init__(self, state: ClusterState, places: Places) -> None:
         self._state = state
@@ -32,11 +31,14 @@ class Nominees:
         self._waiting = sorted(waiting, key=lambda task: (-_priority(task), task.key))
         self.held: dict[PodKey, tuple[Task, int]] = {}
         self._charges: dict[QueueName, tuple[QueueShare, Vector]] = {}
-        """What those who hold room are going to take of each queue, by its name."""
+        """By queue name: the amounts that tasks with held room are going to use of the queue."""
         self._in_use = False
 
     def hold(self, *, in_use: bool = True) -> None:
-        """Everybody who still waits takes the room on the nominated node, if it is there; `in_use` in earnest."""
+        """Hold the room on the nominated node, if it is free, for every task that still waits.
+
+        Without `in_use`, as in explanations, no nomination expires when the session closes.
+        """
         self._in_use |= in_use
         if not self._waiting:
             return
@@ -53,7 +55,7 @@ class Nominees:
 
     @contextlib.contextmanager
     def charged(self) -> Iterator[None]:
-        """As if the queues of those who hold room were charged for it."""
+        """Inside, the queues of tasks with held room are charged for it."""
         for line, charge in self._charges.values():
             line.allocated += charge
         try:
@@ -63,13 +65,13 @@ class Nominees:
                 line.allocated -= charge
 
     def make_way(self, job: Job) -> None:
-        """Before the job is tried: its own nominated tasks and less important ones give their room back."""
+        """Release the room of the job's own nominated tasks and of less important ones, before the job is tried."""
         for task, _ in list(self.held.values()) if self.held else ():
             if task.job is job or (_queue(task) is job.queue and _priority(task) < job.priority):
                 self._release(task)
 
     def close(self) -> None:
-        """Give everything back; nominations that had their chance are over. A session of questions gives none."""
+        """Release all room and end the nominations that had their chance; an explanation gives them none."""
         table = self._state.table
         for task, _ in list(self.held.values()):
             self._release(task)

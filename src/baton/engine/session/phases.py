@@ -1,8 +1,9 @@
 """The phase of a PodGroup, by Volcano's rule.
 
-Some of the gang runs and others are lost or cannot be scheduled: Unknown. At least the minimum placed: Completed when
-all are done, else Running. A job that ran and has no pod left is Pending, to be admitted anew; any other that was
-admitted is Inqueue. A pod that is only held back, by a gate or after a failed bind, is not lost.
+If part of the gang runs and other pods are lost or cannot be scheduled, the phase is Unknown. With at least the minimum
+placed it is Completed if all pods are done, otherwise Running. A job that ran and has no pod left is Pending, so that
+it is admitted again; any other admitted job is Inqueue. A pod that is only held back, by a gate or after a failed
+binding, is not lost.
 """
 
 from baton.engine.session.session import Session
@@ -14,7 +15,7 @@ UNSCHEDULABLE = (Cause.NODES, Cause.QUEUE_SHARE)
 
 
 def update_phases(session: Session) -> None:
-    """For the jobs that the cycle touched or that wait; of those that had no turn yet nothing is known."""
+    """Update the jobs that the cycle changed and those that wait, except jobs that had no turn yet."""
     keys = session.decisions.touched if session.turns.cut else {*session.state.active, *session.decisions.touched}
     for key in sorted(keys):
         job = session.state.jobs.get(key)

@@ -1,12 +1,12 @@
-"""What a plugin is: one short class that overrides the hooks it cares about.
+"""The interface of plugins: a plugin is one short class that overrides the hooks it needs.
 
-Hooks over nodes are batched: they get a task and a `NodeView` and answer with one array for all of its rows, because
-a callable per node costs some thirty times more. `PerNode` adapts a policy that is easier to say for one node.
+Hooks over nodes are batched: they get a task and a `NodeView` and return one array for all of its rows, because one
+call per node costs about thirty times more. `PerNode` adapts a policy that is easier to express for one node.
 
-A hook answers for the rows it is given and nothing else: the engine keeps the answers and asks again only for rows that
-changed. What depends on pods elsewhere (affinity, spread) goes into the `world_` hooks, which are asked for every
-placement. A plugin whose answer depends on the queue or the job says so with `scope`; one whose answers change without
-any event (a time window) returns a new `revision`.
+The result for a row may depend only on that row: the engine caches results and calls the hook again only for rows that
+changed. Results that depend on pods elsewhere (affinity, spread) belong into the `world_` hooks, which are called for
+every placement. A plugin whose results depend on the queue or the job declares it with `scope`; one whose results
+change without an event (a time window) returns a new `revision`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,7 +32,7 @@ MAX_SCORE = 100.0
 
 
 class Check(NamedTuple):
-    """One predicate over the rows of a view. `resolvable`: evicting pods could turn a no into a yes."""
+    """One predicate over the rows of a view. `resolvable`: evicting pods could make a failing row pass."""
 
     reason: str
     ok: Bools
@@ -46,11 +46,11 @@ class Vote(StrEnum):
 
 
 class Scope(StrEnum):
-    """What of a task, beside its spec, a plugin's answers about nodes depend on."""
+    """The properties of a task, besides its spec, that a plugin's results for nodes depend on."""
 
     SPEC = "spec"
     LABELS = "labels"
-    """And its namespace."""
+    """Labels and namespace."""
     QUEUE = "queue"
     JOB = "job"
 
@@ -64,25 +64,25 @@ OrderKey = tuple[float | int | str, ...]
 
 
 class Lack(NamedTuple):
-    """One resource of a job's minimum that somebody has too little of."""
+    """A resource that is too scarce for a request, for example for a job's minimum."""
 
     where: str
-    """As in `queue research`."""
+    """Where the resource is scarce, for example `queue research`."""
     resource: str
     wanted: int
     left: int
     most: int
-    """What there would be with nobody else there."""
+    """The amount that would be left without other jobs."""
     everything: bool = False
-    """That is all the cluster has."""
+    """Whether `most` is all that the cluster has."""
 
 
 class SessionView(Protocol):
-    """What a plugin may ask of the session."""
+    """The part of a session that plugins may use."""
 
     @property
     def state(self) -> "ClusterState":
-        """The cluster as it is at this moment of the session. To be read, not changed."""
+        """The current state of the cluster. Read-only for plugins."""
         ...
 
     @property
@@ -90,11 +90,11 @@ class SessionView(Protocol):
 
     @property
     def foreseeing(self) -> bool:
-        """Whether the question is about the time when tasks that are leaving have left."""
+        """Whether results must assume that tasks that are leaving have left."""
         ...
 
     def task_key(self, task: Task) -> OrderKey:
-        """Tasks of a job sort by it, the first one first."""
+        """The sort key of tasks within a job, ascending."""
         ...
 
     def checks(self, task: Task, nodes: NodeView) -> Iterable[Check]:
@@ -102,26 +102,26 @@ class SessionView(Protocol):
         ...
 
     def pick_cards(self, task: Task, row: int, plane: int) -> "Assignment | None":
-        """The cards of the node that the task would get, or None where there are too few."""
+        """The cards of the node that the task would get, or None if there are too few."""
         ...
 
     def copies_that_fit(self, task: Task, row: int, most: int) -> int:
-        """How many such tasks the node would take, once evicted pods are gone."""
+        """How many copies of the task the node would take once evicted pods are gone."""
         ...
 
     def could_hold(self, job: Job) -> list[Rows] | None:
-        """The rows of each hyper node that could hold a job of a hard topology rule whole; None for other jobs."""
+        """The rows of each hyper node that could hold the whole job, if it has a hard topology rule; otherwise None."""
         ...
 
     def disruptions_left(self) -> dict[tuple[str, str], int]:
-        """By namespace and name of a disruption budget: the evictions it still allows."""
+        """The evictions that each disruption budget still allows, by namespace and name."""
         ...
 
 
 class Plugin(Generic[A]):
-    """Base of all plugins. A hook that is not overridden does not take part.
+    """Base of all plugins. A hook that is not overridden is not called.
 
-    Keys of the order hooks sort ascending; plugins are asked in tier order and the first difference decides.
+    Keys of the order hooks sort ascending; plugins are compared in tier order, and the first difference decides.
     """
 
     name: ClassVar[str]
@@ -130,28 +130,28 @@ class Plugin(Generic[A]):
     """Argument families such as `binpack.resources.<name>`: prefix to the dict field that collects them."""
     scope: ClassVar[Scope] = Scope.SPEC
     keys_change: ClassVar[bool] = False
-    """Starting one job may change the keys of others."""
+    """Whether starting one job may change the keys of others."""
     needs_load: ClassVar[bool] = False
-    """It reads the measured load of nodes and cards, so the adapter has to bring it."""
+    """Whether the plugin reads the measured load of nodes and cards, which the adapter then has to provide."""
     locks_nodes: bool = False
-    """vGPU pods are to be bound to a node one at a time, under the lock of Volcano's device plugins."""
+    """Whether vGPU pods must be bound to a node one at a time, under the lock of Volcano's device plugins."""
     card_exclusions: tuple[LabelSelector, ...] = ()
     """Pods that match the same selector never share a card."""
     card_order: str = ""
-    """`binpack` or `spread`: how cards inside a node are preferred."""
+    """`binpack` or `spread`: the preference among the cards of a node."""
 
     def __init__(self, arguments: A, *, hierarchy: bool = False) -> None:
         self.arguments = arguments
         self.hierarchy = hierarchy
 
     def open(self, session: SessionView) -> None:
-        """A session begins; compute what holds for all of it."""
+        """A session begins; compute values that hold for the whole session."""
 
     def close(self, session: SessionView) -> None:
         """The session ends."""
 
     def revision(self, session: SessionView) -> object:
-        """Changes whenever answers about nodes may have changed without a change of any node."""
+        """A value that changes whenever results for nodes may have changed without a change of any node."""
         return None
 
     def job_key(self, job: Job) -> OrderKey:
@@ -176,18 +176,18 @@ class Plugin(Generic[A]):
         raise NotImplementedError
 
     def card_scores(self, task: Task, row: int) -> Sequence[float] | None:
-        """Preference among the cards of one node, higher first; those of several plugins add up. None: no opinion."""
+        """A score for each card of one node, higher is better; plugins' scores are added. None: no preference."""
         raise NotImplementedError
 
     def domain_scores(self, need: Vector, domains: "DomainView") -> Floats:
-        """Preference among hyper nodes of one tier for a job that is to be in one of them; `need` is what it asks for.
+        """Scores of the hyper nodes of one tier for a job that must be placed in one of them; `need` is its request.
 
-        One number per domain, by custom 0 to 100 times a weight.
+        One number per domain, by convention 0 to 100 times a weight.
         """
         raise NotImplementedError
 
     def job_valid(self, job: Job) -> str | None:
-        """None, or the reason why this job is not to be looked at now."""
+        """None, or the reason why this job cannot be scheduled now."""
         raise NotImplementedError
 
     def job_ready(self, job: Job) -> bool:
@@ -200,23 +200,23 @@ class Plugin(Generic[A]):
         raise NotImplementedError
 
     def lacks(self, job: Job) -> Iterable[Lack]:
-        """For the explanation: what there is too little of where `job_enqueueable` rejects the job."""
+        """For explanations: the scarce resources if `job_enqueueable` rejects the job."""
         return ()
 
     def job_enqueued(self, job: Job) -> None:
-        """The job was admitted; count it."""
+        """The job was admitted; count its resources."""
         raise NotImplementedError
 
     def credit(self, queue: QueueShare, queues: int) -> Vector | None:
-        """For a plugin with `job_enqueueable`: as much as it would let into the queue now, whatever jobs it is for.
+        """For a plugin with `job_enqueueable`: how much it would admit into the queue now, whatever the jobs are.
 
-        None: that depends on the job. What several queues have in common is divided by `queues`. A plugin without this
-        is asked about every job.
+        None if that depends on the job. Capacity that several queues share is divided by `queues`. Without this hook,
+        the plugin has to check every job.
         """
         raise NotImplementedError
 
     def deserved(self, queue: QueueName) -> Floats | None:
-        """For metrics: what the queue deserves by the last session, for a plugin that works it out."""
+        """For metrics: the queue's deserved share in the last session, if the plugin computes one."""
         return None
 
     def job_starving(self, job: Job) -> bool:
@@ -229,14 +229,14 @@ class Plugin(Generic[A]):
         raise NotImplementedError
 
     def share_lacks(self, queue: QueueShare, charge: Vector) -> Iterable[Lack]:
-        """For the explanation: what there is too little of for such a charge where `allocatable` refuses."""
+        """For explanations: the scarce resources if `allocatable` refuses such a charge."""
         return ()
 
     def preemptive(self, queue: QueueShare, task: Task) -> bool:
         raise NotImplementedError
 
     def preemptable(self, preemptor: Task, victims: Sequence[Task]) -> Sequence[Task] | None:
-        """Those of `victims` that may go for the preemptor; None abstains."""
+        """Those of `victims` that may be evicted for the preemptor; None abstains."""
         raise NotImplementedError
 
     def reclaimable(self, reclaimer: Task, victims: Sequence[Task]) -> Sequence[Task] | None:
@@ -247,7 +247,7 @@ class Plugin(Generic[A]):
         raise NotImplementedError
 
     def sees_world(self, task: Task) -> bool:
-        """Whether the `world_` hooks have something to say about this task beside pod affinity and spread."""
+        """Whether the `world_` hooks matter for this task apart from pod affinity and spread."""
         raise NotImplementedError
 
     def job_started(self, job: Job) -> None:
@@ -259,7 +259,7 @@ class Plugin(Generic[A]):
         raise NotImplementedError
 
     def minds_blocked(self, job: Job) -> bool:
-        """Whether `job_blocked` matters for this job. A job that no node can take is passed over if nobody minds."""
+        """Whether `job_blocked` matters for this job. If no plugin needs it, jobs that fit on no node are skipped."""
         raise NotImplementedError
 
     def may_start(self, job: Job) -> str | None:
@@ -268,16 +268,16 @@ class Plugin(Generic[A]):
 
 
 class PerNode(Plugin[A]):
-    """For a policy that is easier to say for one node: override `fits` and `rate`, which may look at a pod's labels."""
+    """For a policy that is easier to express for one node: override `fits` and `rate`, which may use pod labels."""
 
     scope = Scope.LABELS
 
     def fits(self, task: Task, node: Node) -> str | None:
-        """None, or the reason why the node will not do."""
+        """None, or the reason why the node is not suitable."""
         return None
 
     def rate(self, task: Task, node: Node) -> float:
-        """0 to 100."""
+        """A score from 0 to 100."""
         return 0.0
 
     def filters(self, task: Task, nodes: NodeView) -> Iterable[Check]:

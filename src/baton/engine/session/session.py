@@ -1,6 +1,6 @@
 """One cycle of decisions over the live state, in three parts: votes, places and decisions.
 
-Actions ask the parts. Plugins see the session as a `SessionView`.
+Actions use the parts directly. Plugins see the session as a `SessionView`.
 """
 
 from collections.abc import Iterable
@@ -50,14 +50,14 @@ class Session:
         return Statement(self.state, self.places, self.decisions)
 
     def close(self) -> None:
-        """Give promises back; what is bound or evicted stays as assumed."""
+        """Release promises; bindings and evictions stay assumed."""
         self.nominees.close()
         self.decisions.give_back()
         for plugin in self.tiers.plugins:
             plugin.close(self)
         self.state.commit()
 
-    # What a `SessionView` has beside the state and the time.
+    # The rest of `SessionView`, besides the state and the time.
 
     @property
     def foreseeing(self) -> bool:

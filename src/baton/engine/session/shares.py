@@ -1,4 +1,4 @@
-"""Arithmetic that the queue plugins have in common: shares, limits, and what admitted jobs will still take."""
+"""Arithmetic that the queue plugins share: shares, limits, and what admitted jobs will still use."""
 
 from collections.abc import Iterable, Iterator
 
@@ -17,14 +17,14 @@ SHARE_EPSILON = 1e-6
 
 
 def counted(total: Vector) -> npt.NDArray[np.intp]:
-    """The resources that shares are measured in: those the cluster has, without the number of pods."""
+    """The resources that count in shares: those that the cluster has, without the number of pods."""
     places = np.flatnonzero(total)
     result: npt.NDArray[np.intp] = places[places != PODS]
     return result
 
 
 def dominant_share(amounts: Vector, total: Vector | Floats) -> float:
-    """The largest part of any resource; of a resource that there is none of, anything is everything."""
+    """The largest share of any resource; for a resource that the cluster lacks, any amount is a share of 1."""
     share = 0.0
     for place in np.flatnonzero(amounts):
         if place == PODS:
@@ -34,7 +34,7 @@ def dominant_share(amounts: Vector, total: Vector | Floats) -> float:
 
 
 def richer_than(amounts: Vector, tasks: Iterable[Task], total: Vector | Floats) -> list[Task]:
-    """Those of the tasks, in their order, whose job has no less without them and those before than `amounts` are."""
+    """The tasks, in order, whose job keeps at least the dominant share of `amounts` without them and those before."""
     share = dominant_share(amounts, total)
     left: dict[str, Vector] = {}
     chosen = []
@@ -48,7 +48,7 @@ def richer_than(amounts: Vector, tasks: Iterable[Task], total: Vector | Floats) 
 
 
 def own_amounts(queue: QueueShare, which: str) -> Vector:
-    """`allocated` or `requested` of the queue's own jobs, without its sub-queues'."""
+    """`allocated` or `requested` of the queue's own jobs, without those of its sub-queues."""
     amounts: Vector = getattr(queue, which)
     for child in queue.children.values():
         amounts = amounts - getattr(child, which)
@@ -60,9 +60,9 @@ def together(vectors: Iterable[Vector], resources: ResourceNames) -> Vector:
 
 
 def in_use(state: ClusterState) -> Vector:
-    """What is taken of the nodes that count, by pods of our queues and by those of other schedulers.
+    """The amounts in use on the nodes that count, by pods of our queues and of other schedulers.
 
-    Only a pod's queue is charged for cards by the names that queues know; only its node knows of pods without a queue.
+    Only queues are charged for cards under the names that queues use; only nodes count pods without a queue.
     """
     table, counts = state.table, state.table.counts()
     by_queues = together((queue.allocated for queue in state.queues.values() if queue.parent is None), state.resources)
@@ -78,9 +78,9 @@ def in_use(state: ClusterState) -> Vector:
 def real_capability(
     share: QueueShare, total: Vector, own: Vector, promised: Vector, resources: ResourceNames
 ) -> Vector:
-    """The queue's own limit, and what the guarantees of the others leave of the cluster.
+    """The minimum of the queue's own limit and what the guarantees of other queues leave of the cluster.
 
-    `own` is the queue's guarantee as far as it is part of all that is `promised`.
+    `own` is the part of the queue's guarantee that is included in `promised`, the sum of all guarantees.
     """
     ceiling = np.maximum(total - (promised - own), own)
     limit = resources.limits(share.queue.capability)
@@ -103,7 +103,7 @@ def min_resources(job: Job, resources: ResourceNames) -> Vector:
 def lacks(
     where: str, wanted: Vector, left: Vector, most: Vector, resources: ResourceNames, total: Vector | None = None
 ) -> Iterator[Lack]:
-    """The resources of which more is wanted than is left; `total` is what the cluster has."""
+    """The resources of which less is left than wanted; `total` is the capacity of the cluster."""
     for place in np.flatnonzero((wanted > 0) & (wanted > left)):
         everything = total is not None and bool(most[place] >= total[place])
         yield Lack(
@@ -112,10 +112,10 @@ def lacks(
 
 
 class InqueueSums:
-    """What admitted jobs are still going to take, by queue, and what running jobs hold above their minimum.
+    """What admitted jobs are still going to use, by queue, and what running jobs hold above their minimum.
 
-    A gang that lost pods is going to take their room again. Pods with scheduling gates take nothing: nobody knows when,
-    and others would wait for them in vain; nor do those that are done.
+    A gang that lost pods is going to use their room again. Pods with scheduling gates do not count, because their start
+    is unknown and other jobs would wait for them in vain; finished pods do not count either.
     """
 
     def __init__(self, state: ClusterState, resources: ResourceNames) -> None:
@@ -145,7 +145,7 @@ class InqueueSums:
         return self._all
 
     def elastic(self, queue: QueueShare) -> Vector:
-        """What jobs of the queue and its sub-queues hold above their minimum, and would give up for another job."""
+        """The amounts that jobs of the queue and its sub-queues hold above their minimum and could give up."""
         table = self._state.table
         if self._elastic_as_of != (table.epoch, len(table.changes)):
             self._elastic_as_of = (table.epoch, len(table.changes))

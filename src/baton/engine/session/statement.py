@@ -1,7 +1,7 @@
-"""A session's attempt: what was placed, promised and evicted so far, until it is committed or discarded.
+"""An attempt in a session: its placements, promises and evictions, until they are committed or discarded.
 
-The state itself is changed as the attempt goes on, so that later questions see it; the journal of the state is the undo
-log. Discarding restores the state exactly, cards included.
+The attempt changes the state directly, so that later queries see its effects; the journal of the state is the undo log.
+Discarding restores the state exactly, cards included.
 """
 
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Statement:
-    """Operations of one attempt. `checkpoint` and `rollback` bracket a part of it."""
+    """The operations of one attempt. `checkpoint` and `rollback` undo a part of it."""
 
     __slots__ = ("_decisions", "_mark", "_places", "_state", "allocated", "evicted", "pipelined")
 
@@ -30,7 +30,7 @@ class Statement:
         self.evicted: list[tuple[Task, str, Task | None]] = []
 
     def place(self, task: Task, placement: "Placement") -> None:
-        """Allocate where there is room now, promise where there will be."""
+        """Allocate room that is free now, or promise room that will become free."""
         row, assignment, later = placement
         if later:
             self._state.move(task, Status.PIPELINED, row, assignment)
@@ -46,7 +46,7 @@ class Statement:
         self.evicted.append((victim, reason, for_task))
 
     def spare(self, victim: Task) -> None:
-        """Take back one eviction of this statement."""
+        """Undo one eviction of this statement."""
         self.evicted = [item for item in self.evicted if item[0] is not victim]
         self._decisions.evicting.pop(victim.key, None)
         self._state.move(victim, pod_status(victim.pod), victim.row)
@@ -67,9 +67,9 @@ class Statement:
         self.rollback((self._mark, 0, 0, 0))
 
     def commit(self) -> None:
-        """The attempt becomes part of the plan. Promises last until the session ends."""
+        """Make the attempt part of the plan. Promises last until the session ends."""
         self._decisions.accept(self)
 
     def keep_promises(self) -> None:
-        """Nothing is bound, but what is promised and evicted stays reserved until the session closes."""
+        """Bind nothing, but keep promises and evictions reserved until the session closes."""
         self._decisions.keep_promises(self)

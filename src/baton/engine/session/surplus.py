@@ -1,4 +1,4 @@
-"""What gangs can spare."""
+"""The pods that gangs can spare."""
 
 from collections.abc import Sequence
 
@@ -6,10 +6,10 @@ from baton.engine.state.jobs import READY, Job, Task
 
 
 def surplus(victims: Sequence[Task], *, last_ones: bool) -> list[Task]:
-    """Those of the victims, in their order, that can go while every gang keeps its minimum.
+    """The victims, in order, that can be evicted while every gang keeps its minimum.
 
-    The minimum is one in all, of each role, and of whole sub-groups. With `last_ones` a job whose minimum is one task
-    has nothing to keep.
+    There is a minimum of pods in total, per role, and of complete sub-groups. With `last_ones`, a job whose minimum is
+    one task may lose all its tasks.
     """
     left: dict[str, int] = {}
     by_role: dict[str, dict[str, int]] = {}
@@ -40,14 +40,14 @@ def surplus(victims: Sequence[Task], *, last_ones: bool) -> list[Task]:
 
 
 def _spare_by_role(job: Job) -> dict[str, int]:
-    """How many tasks of each role with a minimum are above it."""
+    """For each role with a minimum: the number of tasks above it."""
     minima = job.role_minima()
     counts = job.role_counts(READY) if minima else {}
     return {role: counts.get(role, 0) - minimum for role, minimum in minima.items()}
 
 
 def _spares_part(job: Job, victim: Task, broken: set[tuple[str, ...]]) -> bool:
-    """Whether the job has more whole sub-groups than it needs without the victim's; `broken` are those given up."""
+    """Whether the job can spare the victim's sub-group; `broken` has the sub-groups that were already given up."""
     part = job.part_of(victim)
     if part is None or part in broken:
         return True

@@ -1,7 +1,7 @@
-"""The plugins of a configuration in their tiers, made once and kept from session to session.
+"""The plugins of a configuration in their tiers, created once and kept between sessions.
 
-Who takes part in a hook is worked out when the hook is first asked for and kept: some hooks are called for every job of
-every cycle.
+The plugins that implement a hook are determined at its first use and cached, because some hooks are called for every
+job in every cycle.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ AnyPlugin = Plugin[Any]
 
 
 class Tiers:
-    """Who takes part in which hook."""
+    """The plugins by tier and hook."""
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
@@ -35,7 +35,7 @@ class Tiers:
         return self.configuration.action_arguments.get(action, {})
 
     def of(self, hook: Hook[P, R]) -> Sequence[Sequence[AnyPlugin]]:
-        """Those with a part in the hook, tier by tier."""
+        """The plugins that implement the hook, tier by tier."""
         tiers = self._tiers.get(hook)
         if tiers is None:
             tiers = self._tiers[hook] = [
@@ -45,26 +45,26 @@ class Tiers:
         return tiers
 
     def flat(self, hook: Hook[P, R]) -> Sequence[AnyPlugin]:
-        """Those with a part in the hook, in order."""
+        """The plugins that implement the hook, in order."""
         return [plugin for tier in self.of(hook) for plugin in tier]
 
     def calls(self, hook: Hook[P, R]) -> Sequence[Callable[P, R]]:
-        """The methods of those in `flat`."""
+        """The methods of the plugins in `flat`."""
         calls = self._calls.get(hook)
         if calls is None:
             calls = self._calls[hook] = [hook.of(plugin) for plugin in self.flat(hook)]
         return calls
 
     def calls_by_tier(self, hook: Hook[P, R]) -> Sequence[Sequence[Callable[P, R]]]:
-        """The methods of those in `of`."""
+        """The methods of the plugins in `of`."""
         return [[hook.of(plugin) for plugin in tier] for tier in self.of(hook)]
 
 
 def _made(option: PluginOption) -> AnyPlugin:
     try:
         return option.plugin(option.arguments, hierarchy=option.hierarchy)
-    except Exception as error:  # a plugin of a user may raise anything
-        raise BatonError(f"plugin {option.name} cannot be made: {type(error).__name__}: {error}") from error
+    except Exception as error:  # a user plugin may raise anything
+        raise BatonError(f"plugin {option.name} cannot be created: {type(error).__name__}: {error}") from error
 
 
 def _enabled(option: PluginOption, hook: Hook[..., Any]) -> bool:

@@ -1,9 +1,9 @@
-"""Whose turn it was, where a cycle is not given the time to look at every job.
+"""Turns: which jobs have been tried, if a cycle does not have the time to try every job.
 
-A *round* gives every job its turn with every action. It is one cycle, unless time is up before: then the cycle ends,
-always between two jobs and never inside a gang, and the next one goes on with the jobs that have not had their turn.
-So however little time a cycle has, nobody waits for ever behind others that cannot be placed. Jobs that are new have
-their turn at once, in their order; those that had it wait for the next round, as they would in one long cycle.
+A *round* gives every job its turn with every action. A round is one cycle, unless time runs out: then the cycle ends,
+always between two jobs and never inside a gang, and the next cycle continues with the jobs that have not had their
+turn. However little time a cycle has, no job waits forever behind others that cannot be placed. New jobs get their turn
+in the current round, in order; jobs that had theirs wait for the next round, as they would in one long cycle.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +14,7 @@ from baton.engine.verdicts import Cause
 from baton.model.ids import GroupKey
 
 OutOfTime = Callable[[], bool]
-"""Whether the cycle should end; asked between jobs."""
+"""Whether the cycle should end; called between jobs."""
 Blocked = dict[GroupKey, tuple[Cause, Task | None]]
 
 
@@ -28,7 +28,7 @@ class Turns:
         self._out_of_time: OutOfTime | None = None
         self._progress = False
         self.cut = False
-        """Whether time was up in this cycle."""
+        """Whether time ran out in this cycle."""
         self._blocked: Blocked = {}
         self._placeable: dict[GroupKey, int] = {}
 
@@ -41,7 +41,7 @@ class Turns:
         self._now = self._had.setdefault(action, set())
 
     def end_cycle(self, blocked: Blocked, placeable: dict[GroupKey, int]) -> None:
-        """Keep what was found out of those who had their turn; a round that is over is forgotten."""
+        """Keep the results of jobs that had their turn, or drop them if the round is over."""
         if not self.cut:
             self._had.clear()
             self._blocked, self._placeable = {}, {}
@@ -51,7 +51,7 @@ class Turns:
         self._placeable = {key: count for key, count in placeable.items() if key in looked_at}
 
     def found_before(self, state: ClusterState) -> tuple[Blocked, dict[GroupKey, int]]:
-        """Why jobs wait and how many of their tasks had a place, as earlier cycles of the round found."""
+        """Why jobs wait and how many of their tasks had a place, from earlier cycles of the round."""
         blocked: Blocked = {}
         for key, (cause, stuck) in self._blocked.items():
             job = state.active.get(key)
@@ -64,19 +64,19 @@ class Turns:
         return job.key in self._now
 
     def looked_at(self, job: Job, *, more: bool) -> None:
-        """A job was tried; one whose gang stands and that has `more` to place keeps its turn."""
+        """Record that a job was tried; a job whose gang is ready and that has `more` to place keeps its turn."""
         self._progress |= job.key not in self._now
         if not more:
             self._now.add(job.key)
 
     def time_is_up(self) -> bool:
-        """True when the cycle should end. Every cycle gives at least one job its turn."""
+        """Whether the cycle should end. Every cycle gives at least one job its turn."""
         if self._progress and self._out_of_time is not None and self._out_of_time():
             self.cut = True
         return self.cut
 
     def remaining(self, jobs: Iterable[Job], part: str = "") -> Iterator[Job]:
-        """Of these jobs those without a turn yet, until time is up; `part` tells passes of an action apart."""
+        """The jobs that have had no turn yet, until time is up; `part` distinguishes passes of an action."""
         had = self._had.setdefault(f"{self._action} {part}", set()) if part else self._now
         for job in jobs:
             if job.key in had:

@@ -1,14 +1,14 @@
-"""What the plugins say together: their answers about jobs, queues and victims, combined by Volcano's rules.
+"""The combined votes of the plugins on jobs, queues and victims, by Volcano's rules.
 
 - order: keys in tier order, and the first difference decides; then creation time, then key;
 - job_valid, may_start, job_ready, allocatable, preemptive: all must agree; overused: one is enough;
-- job_enqueueable, job_pipelined: a rejection is final; after a tier with a permission, later tiers are not asked;
-  without a rejection the answer is yes;
-- job_starving: the first tier with a plugin that takes part decides, and all of that tier must agree;
-- preemptable, reclaimable: the victims that all plugins of a tier let go; if there are none, those of the next tier. A
+- job_enqueueable, job_pipelined: a rejection is final; after a tier with a permission, later tiers do not vote; without
+  a rejection the result is yes;
+- job_starving: the first tier with a plugin that implements the hook decides, and all of that tier must agree;
+- preemptable, reclaimable: the victims that all plugins of a tier allow; if there are none, those of the next tier. A
   plugin may abstain.
 
-Answers about nodes are combined in `search.places`.
+`search.places` combines the results for nodes.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ Victims = Sequence[Task] | None
 
 
 class Votes:
-    """One question after another, to all plugins that take part in it."""
+    """Calls each hook on all plugins that implement it, and combines the results."""
 
     def __init__(self, tiers: Tiers, nominees: Nominees) -> None:
         self._nominees = nominees
@@ -65,7 +65,7 @@ class Votes:
         return (*keys, task.pod.index, task.pod.created_s, task.key)
 
     def job_valid(self, job: Job) -> str | None:
-        """None, or the first plugin's reason against."""
+        """None, or the first reason of a plugin why the job is not valid."""
         for job_valid in self._job_valid:
             reason = job_valid(job)
             if reason is not None:
@@ -73,7 +73,7 @@ class Votes:
         return None
 
     def may_start(self, job: Job) -> str | None:
-        """None, or the first plugin's reason why the job has to wait for another one."""
+        """None, or the first reason of a plugin why the job has to wait for another one."""
         for may_start in self._may_start:
             reason = may_start(job)
             if reason is not None:
@@ -87,7 +87,7 @@ class Votes:
         return _one_agrees(self._overused, queue)
 
     def allocatable(self, queue: QueueShare, task: Task) -> bool:
-        """Whether the queue may take the task, with what nominated tasks are going to take."""
+        """Whether the queue may take the task, in addition to the nominated tasks."""
         if not self._nominees.held:
             return _all_agree(self._allocatable, queue, task)
         with self._nominees.charged():
@@ -106,15 +106,15 @@ class Votes:
         return self._job_starving is not None and _all_agree(self._job_starving, job)
 
     def preemptable(self, preemptor: Task, victims: Sequence[Task], *, besides: str = "") -> list[Task]:
-        """The victims that may go for a preemptor of their queue; `besides` names a plugin that is not asked."""
+        """The victims that may be evicted for a preemptor of their queue; `besides` names a plugin without a vote."""
         return _let_go(hooks.PREEMPTABLE, self._preemptable, preemptor, victims, besides)
 
     def reclaimable(self, reclaimer: Task, victims: Sequence[Task], *, besides: str = "") -> list[Task]:
-        """The victims that may go for a reclaimer of another queue; `besides` names a plugin that is not asked."""
+        """The victims that may be evicted for a reclaimer of another queue; `besides` names a plugin without a vote."""
         return _let_go(hooks.RECLAIMABLE, self._reclaimable, reclaimer, victims, besides)
 
     def minds_blocked(self, job: Job) -> bool:
-        """Whether a plugin has to be told when this job is blocked."""
+        """Whether a plugin must be notified when this job is blocked."""
         return _one_agrees(self._minds_blocked, job)
 
 
@@ -138,10 +138,11 @@ def _let_go(
     victims: Sequence[Task],
     besides: str,
 ) -> list[Task]:
-    """The victims that may go.
+    """The victims that may be evicted.
 
-    A plugin is asked about those that the plugins before it in the tier let go. Some name only as many as a gang or a
-    queue can spare; asked about all victims, two of them could name different ones, and none would be left.
+    A plugin votes on the victims that the earlier plugins of the tier allow. Some plugins name only as many victims as
+    a gang or a queue can spare; if each voted on all victims, two plugins could name different ones and none would be
+    left.
     """
     for tier in tiers:
         chosen, asked = list(victims), False
@@ -156,14 +157,14 @@ def _let_go(
 
 
 def _all_agree(calls: Sequence[Callable[..., bool]], *asked: object) -> bool:
-    for call in calls:  # noqa: SIM110  # asked for every job, and a generator costs more than most answers
+    for call in calls:  # noqa: SIM110  # runs for every job, and a generator costs more than most calls
         if not call(*asked):
             return False
     return True
 
 
 def _one_agrees(calls: Sequence[Callable[..., bool]], *asked: object) -> bool:
-    for call in calls:  # noqa: SIM110  # asked for every queue, and a generator costs more than most answers
+    for call in calls:  # noqa: SIM110  # runs for every queue, and a generator costs more than most calls
         if call(*asked):
             return True
     return False

@@ -1,1 +1,1 @@
-"""Which job goes first, and when it may start."""
+"""Plugins that decide which job goes first, and when it may start."""

@@ -63,7 +63,7 @@ class DrfPlugin(Plugin[NoArguments]):
         return (self._job_share(job),)
 
     def _job_share(self, job: Job) -> float:
-        """Remembered per number of held tasks: a job's share changes only with them."""
+        """Cached by the number of held tasks: a job's share changes only with them."""
         held = job.ready + job.counts[Status.PIPELINED]
         known = self._share_of.get(job.key)
         if known is not None and known[0] == held:
@@ -73,7 +73,7 @@ class DrfPlugin(Plugin[NoArguments]):
         return share
 
     def preemptable(self, preemptor: Task, victims: Sequence[Task]) -> Sequence[Task]:
-        """Those whose job keeps at least the share that the preemptor's job would have."""
+        """The victims whose job keeps at least the share that the preemptor's job would have."""
         if preemptor.job is None:
             return []
         return richer_than(preemptor.job.allocated + preemptor.needs.charge, victims, self._total)
@@ -91,7 +91,7 @@ class DrfPlugin(Plugin[NoArguments]):
         return root
 
     def _measure(self, branch: _Branch, exhausted: Bools) -> None:
-        """Shares from the leaves up; see the module's docstring for the rescaling."""
+        """Compute shares from the leaves up; the module's docstring explains the rescaling."""
         total = self._total.astype(np.float64)
         places = counted(self._total)
         children = list(branch.children.values())
@@ -142,7 +142,7 @@ class DrfPlugin(Plugin[NoArguments]):
         return tuple(key)
 
     def reclaimable(self, reclaimer: Task, victims: Sequence[Task]) -> Sequence[Task] | None:
-        """With a hierarchy: from branches that stay at least as rich as the reclaimer's becomes."""
+        """With a hierarchy: victims in branches that keep at least the share that the reclaimer's branch reaches."""
         mine = reclaimer.job.queue if reclaimer.job is not None else None
         if not self.hierarchy or mine is None:
             return None
@@ -162,7 +162,7 @@ class DrfPlugin(Plugin[NoArguments]):
         return chosen
 
     def _share_with(self, queue: QueueShare, other: QueueShare, change: Vector) -> float:
-        """The weighted share, after a change, of the queue's branch where its path parts from the other's."""
+        """The weighted share, after a change, of the queue's branch at the point where the paths of both diverge."""
         own, theirs = self._path[queue.name], self._path[other.name]
         depth = next((at for at, (a, b) in enumerate(zip(own, theirs, strict=False)) if a != b), len(own) - 1)
         branch = self._root
@@ -180,7 +180,7 @@ def _all_queues(branch: _Branch) -> list[QueueShare]:
 
 
 def _path(queue: QueueShare) -> list[str]:
-    """From the annotation, else from the parents."""
+    """The path from the annotation, or otherwise from the parents."""
     if queue.queue.hierarchy:
         names = [part for part in queue.queue.hierarchy.split("/") if part]
         return names if names and names[0] == "root" else ["root", *names]
@@ -189,7 +189,7 @@ def _path(queue: QueueShare) -> list[str]:
 
 
 def _weight(text: str) -> float | None:
-    """None for what is no weight: a queue that somebody has mistyped must not stop all others."""
+    """The weight, or None if it is invalid: a mistyped queue must not stop all others."""
     try:
         weight = float(text)
     except ValueError:

@@ -1,17 +1,17 @@
 """EASY backfill: a gang that does not fit reserves nodes; others may use them only if that does not delay it.
 
-When a job is blocked, and no reservation exists yet in this session, the nodes that will have room for it soonest, by
-the expected ends of what runs there, are set aside, and the time when the last of them is free is the shadow time. A
-later job may use a reserved node only if it is expected to end before that, or if the reserved room is there at that
-time all the same. So a big gang waits for a bounded time, and small jobs fill the holes in front of it. Reservations
-are for concrete nodes, because eight free cards on eight nodes are no home for a pod of eight cards. For a gang that
-must be close they are of one hyper node that it may use, the one that has room for all of it soonest.
+When a job is blocked and the session has no reservation yet, the plugin reserves the nodes that will have room for the
+job soonest, by the expected ends of the tasks there. The time when the last of them is free is the shadow time. A later
+job may use a reserved node only if it is expected to end before the shadow time, or if the reserved room is free at
+that time anyway. So a big gang waits for a bounded time, and small jobs fill the gaps before it. Reservations are for
+concrete nodes, because eight free cards on eight nodes do not fit a pod with eight cards. For a gang that must be
+close, they are in one hyper node that it may use: the one that has room for the whole gang soonest.
 
-Expectations are wrong, mostly too short. A task that has outlived its own is expected to run as long again. Such
-guesses may go on being wrong, with the shadow time running ahead of the job; so once a job has waited for `firm-after`,
-expectations are taken at their word. A task that has outlived its own is then due now, nobody new is let in beside it,
-and no other node looks better unless it is really free. What runs there ends, and the job starts: nobody starves,
-whatever the order of jobs and however bad the guesses.
+Expected durations are often wrong, mostly too short. A task that exceeds its expected duration is expected to run as
+long again. Such guesses may stay wrong, and the shadow time then keeps moving away from the job; so once a job has
+waited for `firm-after`, expected durations are taken literally. A task that exceeds its expected duration is then due
+now, no new task starts beside it, and no other node looks better unless it is really free. The tasks there end, and the
+job starts: no job starves, whatever the order of jobs and however bad the guesses.
 """
 
 from collections.abc import Iterator
@@ -25,21 +25,22 @@ from baton.engine.framework import BOTH, HELD, Bools, Check, Job, NodeView, Orde
 from baton.model.ids import GroupKey
 
 FREE_NOW = float("-inf")
-"""Before every expected end, also before those that have passed."""
+"""Earlier than any expected end, including those that have passed."""
 ROWS_TO_SPARE = 16
-"""Nodes beyond those needed that are looked at closely, by a rough guess of which are free soonest."""
+"""How many nodes beyond those needed are examined in detail, selected by a rough guess of which are free soonest."""
 DOMAINS_COMPARED = 8
-"""Hyper nodes that are compared closely, by the same guess."""
+"""How many hyper nodes are compared in detail, selected by the same guess."""
 
 
 class EasyBackfillArguments(msgspec.Struct, frozen=True):
     horizon_s: float = msgspec.field(default=86_400.0, name="easy-backfill.horizon")
-    """How long a task without an expected duration is thought to run."""
+    """The assumed duration of a task without an expected duration."""
     min_wait_s: float = msgspec.field(default=0.0, name="easy-backfill.min-wait")
-    """0: the first blocked job reserves. Else: the job that has waited longest, if this long, goes first and may."""
+    """With 0, the first blocked job reserves. Otherwise the job that has waited longest, and at least this long, goes
+    first and may reserve."""
     firm_after_s: float = msgspec.field(default=30 * 86_400.0, name="easy-backfill.firm-after")
-    """After this wait a reservation no longer gives way to tasks that run longer than expected. It is a last resort: in
-    a cluster with more demand than cards, where everybody waits longer than this, it comes close to strict order."""
+    """After this wait a reservation no longer gives way to tasks that run longer than expected. This is a last resort:
+    in a cluster with more demand than cards, where all jobs wait longer than this, it is close to strict order."""
 
 
 class Reservation(NamedTuple):
@@ -47,7 +48,7 @@ class Reservation(NamedTuple):
     stuck: Task
     shadow_s: float
     copies: dict[int, int]
-    """Row to how many tasks are to go there."""
+    """By row: the number of tasks that will go there."""
 
 
 class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
@@ -70,7 +71,7 @@ class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
         return (job.key != self._eldest,)
 
     def job_blocked(self, job: Job, stuck: Task | None) -> None:
-        """The allocate action could not place the job; where no hyper node came into question, it tried none of it."""
+        """The allocate action could not place the job; if no hyper node was suitable, it tried no task at all."""
         if stuck is None and job.group.close:
             stuck = min(job.asking(), key=self._session.task_key, default=None)
         if (
@@ -102,7 +103,7 @@ class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
         rows = range(nodes.table.count) if nodes.rows is None else nodes.rows.tolist()
         for place in np.flatnonzero(~free).tolist():
             free[place] = self._is_harmless(task, int(rows[place]), reservation)
-        yield Check("was reserved for a job that has waited longer", free)
+        yield Check("reserved for a job that has waited longer", free)
 
     def _may_reserve(self, job: Job) -> bool:
         return self._session.now_s - job.created_s >= self.arguments.min_wait_s
@@ -114,7 +115,7 @@ class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
         return expected_s is not None and self._session.now_s + expected_s <= reservation.shadow_s
 
     def _is_harmless(self, task: Task, row: int, reservation: Reservation) -> bool:
-        """Whether the reserved room on the row is there at the shadow time even if the task stays; known per spec."""
+        """Whether the reserved room on the row is free at the shadow time even if the task stays; cached per spec."""
         known = self._harmless.get((task.needs.number, row))
         if known is None:
             known = self._harmless[task.needs.number, row] = self._leaves_room(task, row, reservation)
@@ -136,7 +137,7 @@ class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
         return copies >= wanted
 
     def _reserve(self, job: Job, stuck: Task) -> Reservation | None:
-        """Enough nodes for the missing members, those that are free soonest."""
+        """Reserve enough nodes for the missing members: those that are free soonest."""
         session = self._session
         missing = max(job.min_member - job.ready_count(), 1)
         table = session.state.table
@@ -170,7 +171,7 @@ class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
         return Reservation(job.key, stuck, chosen[-1][0], copies)
 
     def _roughly_free_s(self, task: Task, row: int) -> float:
-        """When enough of the cards' power will be free for one such task, whichever cards it is on."""
+        """When enough of the node's computing power will be free for one such task, on whichever cards."""
         state, wanted = self._session.state, task.needs.gpu_milli
         held = [item for item in state.table.tasks[row].values() if item.status in HELD]
         free = 1000 * len(state.table.node(row).cards) - sum(item.needs.gpu_milli for item in held)
@@ -182,7 +183,7 @@ class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
         return at_s
 
     def _openings(self, task: Task, row: int, most: int) -> list[float]:
-        """The times at which the node has room for a first, second, ... such task, as what runs on it ends."""
+        """The times at which the node has room for a first, second, ... such task, as its running tasks end."""
         session, state = self._session, self._session.state
         times = [FREE_NOW] * session.copies_that_fit(task, row, most)
         if len(times) >= most:
@@ -200,7 +201,7 @@ class EasyBackfillPlugin(Plugin[EasyBackfillArguments]):
         return times
 
     def _end_s(self, task: Task) -> float:
-        """When a running task is expected to end. Where one has outlived this, see the module's docstring."""
+        """When a running task is expected to end. The module's docstring explains what happens if it runs longer."""
         now_s = self._session.now_s
         started_s = task.pod.started_s if task.pod.started_s is not None else now_s
         expected_s = task.job.group.expected_duration_s if task.job is not None else None

@@ -25,7 +25,7 @@ class GangPlugin(Plugin[NoArguments]):
         return None
 
     def job_key(self, job: Job) -> OrderKey:
-        """A gang in parts first: its scheduler died between two bindings, and what it holds is of use to nobody."""
+        """Partially placed gangs first: the scheduler stopped between two bindings, and their resources are wasted."""
         if job.is_ready():
             return (2,)
         return (0 if job.ready else 1,)
@@ -40,7 +40,7 @@ class GangPlugin(Plugin[NoArguments]):
         return not job.is_pipelined()
 
     def preemptable(self, preemptor: Task, victims: Sequence[Task]) -> Sequence[Task]:
-        """Only what a gang has above its minimum, in all and of each role."""
+        """Only tasks above the gang's minimum, in total and for each role."""
         return surplus(victims, last_ones=True)
 
     def reclaimable(self, reclaimer: Task, victims: Sequence[Task]) -> Sequence[Task]:

@@ -13,10 +13,10 @@ HOUR_S = 3600.0
 class JobOrderArguments(msgspec.Struct, frozen=True):
     policy: str = msgspec.field(default="fcfs", name="job-order.policy")
     levels_gpu_s: list[float] = msgspec.field(default_factory=lambda: [HOUR_S, 5 * HOUR_S], name="job-order.las.levels")
-    """las: card-seconds at which a job falls to the next level; inside a level first come, first served."""
+    """las: card-seconds after which a job drops to the next level; inside a level first come, first served."""
     promote_s: float = msgspec.field(default=24 * HOUR_S, name="job-order.promote-after")
-    """A job that has waited this long goes before all others; 0 switches it off. It holds no room for the job: a gang
-    that never finds all of its places at once needs `easy-backfill` as well, before this plugin."""
+    """A job that has waited this long goes before all others; 0 disables this. It reserves no room for the job: a gang
+    that never finds all its places at once also needs `easy-backfill`, before this plugin."""
 
     def problems(self) -> Iterator[str]:
         if self.policy not in POLICIES:
@@ -58,7 +58,7 @@ class JobOrderPlugin(Plugin[JobOrderArguments]):
         return self._started.get(job.group.namespace, 0)
 
     def job_started(self, job: Job) -> None:
-        """Counted once, when the job gets its first tasks."""
+        """Count the start once, when the first tasks of the job are placed."""
         if not self._baseline.get(job.key, False):
             self._baseline[job.key] = True
             namespace = job.group.namespace

@@ -1,4 +1,4 @@
-"""Higher priority first, and only a lower one gives way."""
+"""Higher priority goes first, and only lower priority is preempted."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""A job that has waited long enough is admitted and may keep what it gets; older deadlines come first."""
+"""A job that has waited long enough is admitted and may keep its promised room; earlier deadlines come first."""
 
 import msgspec
 
@@ -36,7 +36,7 @@ class SlaPlugin(Plugin[SlaArguments]):
         return Vote.PERMIT if self._now_s >= self._deadline_s(job) else Vote.ABSTAIN
 
     def credit(self, queue: QueueShare, queues: int) -> Vector:
-        return self._unlimited  # a deadline only ever lets more in
+        return self._unlimited  # a deadline only ever admits more
 
     def job_pipelined(self, job: Job) -> Vote:
         return Vote.PERMIT if self._now_s >= self._deadline_s(job) else Vote.ABSTAIN

@@ -1,1 +1,1 @@
-"""Where a pod goes: filters and scores of nodes and cards."""
+"""Plugins that decide where a pod goes: filters and scores of nodes and cards."""

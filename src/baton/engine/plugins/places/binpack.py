@@ -1,4 +1,4 @@
-"""Fill nodes up: a node scores by how full it is once the task is on it."""
+"""Fill nodes: a node scores higher the fuller it is with the task on it."""
 
 from typing import ClassVar
 
@@ -14,9 +14,9 @@ class BinpackArguments(msgspec.Struct, frozen=True):
     cpu: int = msgspec.field(default=1, name="binpack.cpu")
     memory: int = msgspec.field(default=1, name="binpack.memory")
     resources: str = msgspec.field(default="", name="binpack.resources")
-    """Comma list of further resource names that count."""
+    """Comma-separated list of further resource names that count."""
     by_resource: dict[str, int] = msgspec.field(default_factory=dict, name="binpack.resources.*")
-    """binpack.resources.NAME: weight of that resource, 1 when it is listed without one."""
+    """binpack.resources.NAME: weight of that resource, 1 if it is listed without a weight."""
 
 
 class BinpackPlugin(Plugin[BinpackArguments]):

@@ -1,9 +1,9 @@
-"""Cards as a resource of their own: which sharing modes are on, and whether to fill cards or to spread over them.
+"""GPU sharing: which sharing modes are enabled, and whether to fill cards or to spread over them.
 
-That a card is never over-committed is the ledger's business and cannot be configured. This plugin scores nodes by how
-the cards would look after placement, and orders the cards inside a node by the same policy. Where Volcano needs an
-explicit weight before a policy has any effect, here a policy without a weight counts with weight 1; a weight of 0 in
-the file switches node scoring off and leaves the order of cards.
+The ledger ensures that no card is overcommitted; this cannot be configured. This plugin scores nodes by the state of
+their cards after placement, and orders the cards inside a node by the same policy. Volcano needs an explicit weight
+before a policy has any effect; here a policy without a weight has weight 1, and a weight of 0 in the file disables node
+scoring but keeps the order of cards.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ class DeviceShareArguments(msgspec.Struct, frozen=True):
     gpu_number: bool = msgspec.field(default=False, name="deviceshare.GPUNumberEnable")
     vgpu: bool = msgspec.field(default=False, name="deviceshare.VGPUEnable")
     node_lock: bool = msgspec.field(default=False, name="deviceshare.NodeLockEnable")
-    """Baton's ledger needs no lock on the node; Volcano's device plugins do."""
+    """Volcano's device plugins need a lock on the node; Baton's ledger does not."""
     policy: str = msgspec.field(default="", name="deviceshare.SchedulePolicy")
     weight: int | None = msgspec.field(default=None, name="deviceshare.ScheduleWeight")
     geometries_name: str = msgspec.field(default="volcano-vgpu-device-config", name="deviceshare.KnownGeometriesCMName")
@@ -75,7 +75,7 @@ class DeviceSharePlugin(Plugin[DeviceShareArguments]):
         return total * (MAX_SCORE * self.weight / max(cards_wanted, 1))
 
     def _whole_cards(self, demand: Demand, nodes: NodeView) -> Floats:
-        """Empty cards are all alike, so the node decides: how many of its cards are in use afterwards."""
+        """Empty cards are all equal, so nodes score by how many of their cards are in use afterwards."""
         present = nodes.column(nodes.ledger.kinds) != 0
         in_use = ((nodes.card_usage()[CARD_CLAIMS] > 0) & present).sum(axis=0, dtype=np.int32) + demand.cards
         fullness = np.minimum(in_use / np.maximum(present.sum(axis=0, dtype=np.int16), 1), 1.0)
@@ -83,7 +83,7 @@ class DeviceSharePlugin(Plugin[DeviceShareArguments]):
         return result
 
     def _demand_score(self, task: Task, demand: Demand, nodes: NodeView) -> Floats:
-        """Sum over the cards that would be granted: how full (binpack) or how empty (spread) they are."""
+        """The sum over the cards that would be granted of how full (binpack) or how empty (spread) they are."""
         usage, capacity = nodes.card_usage(), nodes.card_capacity()
         if demand.exclusive:
             return self._whole_cards(demand, nodes)

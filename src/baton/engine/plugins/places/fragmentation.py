@@ -1,6 +1,6 @@
-"""Place where the least card capacity becomes unusable (FGD), as node score and as choice of the card.
+"""Place tasks where the least card capacity becomes unusable (FGD), by node scores and card scores.
 
-The typical workload is learned from the pods that the cluster has, and learned again when their number has changed by a
+The typical workload is learned from the pods of the cluster, and learned again when their number has changed by a
 tenth; a simulator or a test can pin it.
 """
 
@@ -23,7 +23,7 @@ from baton.engine.framework import (
 class FragmentationArguments(msgspec.Struct, frozen=True):
     weight: int = msgspec.field(default=1, name="fragmentation.weight")
     covered: float = msgspec.field(default=TYPICAL_SHARE, name="fragmentation.workload-covered")
-    """The part of all pods that the typical workload stands for, most common pods first."""
+    """The share of all pods that the typical workload covers, most common pods first."""
 
 
 class FragmentationPlugin(Plugin[FragmentationArguments]):
@@ -38,7 +38,7 @@ class FragmentationPlugin(Plugin[FragmentationArguments]):
         self._revision = 0
 
     def pin(self, workload: Workload) -> None:
-        """Use this workload from now on."""
+        """Always use this workload."""
         self._workload, self._pinned = workload, True
         self._revision += 1
 

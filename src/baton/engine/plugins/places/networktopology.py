@@ -1,9 +1,8 @@
-"""Preferences in the network: fuller hyper nodes first, and pods of one job near each other.
+"""Network preferences: fuller hyper nodes first, and pods of one job near each other.
 
-That a job with a hard rule stays in one hyper node is not this plugin's doing but the engine's (`domains`). The plugin
-says which of the hyper nodes that would do is best; that a pod goes near those of its job that are placed already, and
-to a node that takes more of them; and that pods without any wish fill up hyper nodes in which others already are, so
-that whole ones stay free for gangs.
+The engine (`domains`), not this plugin, keeps a job with a hard rule in one hyper node. The plugin scores the suitable
+hyper nodes; it prefers nodes near the placed pods of the job and nodes that take more of them; and it places pods
+without a network rule in hyper nodes that are already in use, so that whole hyper nodes stay free for gangs.
 """
 
 from typing import ClassVar
@@ -36,13 +35,13 @@ class NetworkTopologyArguments(msgspec.Struct, frozen=True):
     cpu: int = msgspec.field(default=1, name="hypernode.binpack.cpu")
     memory: int = msgspec.field(default=1, name="hypernode.binpack.memory")
     resources: str = msgspec.field(default="", name="hypernode.binpack.resources")
-    """Comma list of further resource names that count in how full a hyper node is."""
+    """Comma-separated list of further resource names that count in the fullness of a hyper node."""
     by_resource: dict[str, int] = msgspec.field(default_factory=dict, name="hypernode.binpack.resources.*")
-    """hypernode.binpack.resources.NAME: weight of that resource, 1 when it is listed without one."""
+    """hypernode.binpack.resources.NAME: weight of that resource, 1 if it is listed without a weight."""
     normal_pods: bool = msgspec.field(default=True, name="hypernode.binpack.normal-pod.enable")
-    """Whether pods without a wish fill up hyper nodes."""
+    """Whether pods without a network rule fill hyper nodes that are in use."""
     fading: float = msgspec.field(default=0.8, name="hypernode.binpack.normal-pod.fading")
-    """How much each tier counts of what the one below it does."""
+    """The weight of each tier relative to the tier below it."""
 
 
 class NetworkTopologyPlugin(Plugin[NetworkTopologyArguments]):
@@ -82,7 +81,7 @@ class NetworkTopologyPlugin(Plugin[NetworkTopologyArguments]):
         return tightness(need, domains, lambda place: self._weights.get(place, 0))
 
     def _nearness(self, job: Job) -> Floats | None:
-        """By the lowest tier that joins a node with the pods in place, and by how many of them are beside or on it."""
+        """Scores by the lowest tier that connects a node with the placed pods, and by how many are near or on it."""
         count = self._table.count
         members = np.zeros(count)
         for task in job.tasks.values():
@@ -101,7 +100,7 @@ class NetworkTopologyPlugin(Plugin[NetworkTopologyArguments]):
         return score + beside[self._tiers[0].owners] + members / len(job.tasks)
 
     def _filling(self, task: Task) -> Floats:
-        """How full the hyper nodes above each node would be with the task; outside of all is best."""
+        """Scores by how full the hyper nodes above each node would be with the task; outside all of them is best."""
         count = self._table.count
         total, weight_sum = np.zeros(count), 0.0
         for tier in self._tiers:
@@ -115,7 +114,7 @@ class NetworkTopologyPlugin(Plugin[NetworkTopologyArguments]):
 
 
 def _packing(task: Task, job: Job, nodes: NodeView) -> Floats:
-    """Which part of the job's waiting pods each node would take: the network is shortest inside a node."""
+    """The share of the job's waiting pods that each node would take, because pods on one node are closest."""
     waiting = max(len(job.pending), 1)
     share: Floats = np.minimum(copies_at_most(task, nodes), waiting) / waiting
     return share

@@ -1,4 +1,4 @@
-"""Queues own groups of nodes: a queue's affinity to node groups, by the label volcano.sh/nodegroup-name."""
+"""Node groups of queues: a queue's affinity to groups of nodes, by the label volcano.sh/nodegroup-name."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ GROUP_LABEL = "volcano.sh/nodegroup-name"
 
 class NodeGroupArguments(msgspec.Struct, frozen=True):
     strict: bool = True
-    """A queue without any affinity may not use nodes that belong to a group."""
+    """If true, a queue without any affinity may not use nodes that belong to a group."""
 
 
 class NodeGroupPlugin(Plugin[NodeGroupArguments]):
@@ -21,7 +21,7 @@ class NodeGroupPlugin(Plugin[NodeGroupArguments]):
     scope = Scope.QUEUE
 
     def revision(self, session: SessionView) -> object:
-        """What queues say of groups, so that nothing is kept of what they said before."""
+        """The queues' affinities, so that results for earlier affinities are dropped."""
         return tuple((name, said) for name, share in session.state.queues.items() if any(said := _groups(share.queue)))
 
     def filters(self, task: Task, nodes: NodeView) -> Iterator[Check]:

@@ -1,8 +1,8 @@
 """kube-scheduler's scores, weighted: free room, balance, affinity, taints, images, spread.
 
-Scores are from 0 to 100 times the weight. Where kube-scheduler stretches a score over the nodes that happen to be
-feasible (node affinity, taints), it is stretched here over what the pod asked for, so that a node's score does not
-depend on other nodes and can be kept until the node changes.
+Scores are from 0 to 100 times the weight. Where kube-scheduler normalises a score over the nodes that happen to be
+feasible (node affinity, taints), this plugin normalises it over the pod's request, so that a node's score does not
+depend on other nodes and can be cached until the node changes.
 """
 
 import msgspec
@@ -111,7 +111,7 @@ class NodeOrderPlugin(Plugin[NodeOrderArguments]):
 
 
 def _stretched(raw: Floats) -> Floats:
-    """To 0..100 over the nodes that were asked about; all equal is 0."""
+    """Scale to 0..100 over the given nodes; 0 if all are equal."""
     low, high = float(raw.min(initial=0.0)), float(raw.max(initial=0.0))
     if high == low:
         return np.zeros(len(raw))
@@ -127,7 +127,7 @@ def _preferred(spec: PodSpec, nodes: NodeView) -> Floats:
 
 
 def _untolerated(spec: PodSpec, nodes: NodeView) -> Floats:
-    """Fewer PreferNoSchedule taints that the pod does not tolerate is better."""
+    """Scores nodes with fewer untolerated PreferNoSchedule taints higher."""
     by_set = np.array(
         [
             MAX_SCORE

@@ -1,7 +1,7 @@
 """kube-scheduler's filters: readiness, name, selectors, affinity, taints, ports, volumes, pod affinity and spread.
 
-Nodes are told apart by value numbers of labels and by numbered taint sets, so each predicate is an array lookup.
-What depends on pods elsewhere is in `world_filters`.
+Nodes are compared by value numbers of labels and by numbered taint sets, so each predicate is an array lookup. Filters
+that depend on pods elsewhere are in `world_filters`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,7 +45,7 @@ class PredicatesArguments(msgspec.Struct, frozen=True):
     volume_binding: bool = msgspec.field(default=True, name="predicate.VolumeBindingEnable")
     dra: bool = msgspec.field(default=True, name="predicate.DynamicResourceAllocationEnable")
     cache: bool = msgspec.field(default=False, name="predicate.CacheEnable")
-    """Accepted for compatibility: masks are always kept and corrected."""
+    """Accepted for compatibility: masks are always cached and updated."""
 
 
 class PredicatesPlugin(Plugin[PredicatesArguments]):
@@ -77,7 +77,7 @@ class PredicatesPlugin(Plugin[PredicatesArguments]):
             for terms in spec.volume_terms:
                 yield Check("cannot reach a volume of the pod", terms_hold(terms, nodes), resolvable=False)
         if arguments.dra and spec.device_claims:
-            # Bound without them, the pod would hold its place and never start.
+            # A pod bound without them would hold its place and never start.
             yield Check(_NO_CLAIMS, ~nodes.true(), resolvable=False)
         if arguments.node_ports and spec.host_ports:
             yield Check("had no free host port", self._ports_free(task, nodes))
@@ -116,10 +116,10 @@ class PredicatesPlugin(Plugin[PredicatesArguments]):
             yield Check("held pods whose anti-affinity excludes this one", count.at(nodes.label(key.topology_key)) == 0)
 
     def _spread(self, task: Task, constraints: Sequence[SpreadConstraint], nodes: NodeView) -> Iterator[Check]:
-        """A domain may not get more than `max_skew` above the emptiest one that the pod could use.
+        """A domain may not exceed the emptiest domain that the pod could use by more than `max_skew`.
 
-        Domains are those of nodes that have the labels of all constraints and that the pod could use by the policies
-        of the constraint; only their pods count.
+        Only nodes count that have the labels of all constraints and that the pod could use by the policies of the
+        constraint.
         """
         everywhere = nodes.table.view()
         labelled = everywhere.column(nodes.table.present).copy()
@@ -127,13 +127,13 @@ class PredicatesPlugin(Plugin[PredicatesArguments]):
             labelled &= everywhere.label(constraint.topology_key) > 0
         for constraint in constraints:
             here = nodes.label(constraint.topology_key)
-            yield Check(f"lacked the label {constraint.topology_key} to spread over", here > 0, resolvable=False)
+            yield Check(f"lacked the topology spread label {constraint.topology_key}", here > 0, resolvable=False)
             counted = labelled & self._counted(task, constraint, everywhere)
             existing = np.unique(everywhere.label(constraint.topology_key)[counted])
             crowds = self._placed.by_domain(constraint.selector, task.pod.namespace, constraint.topology_key, counted)
             fewest = crowds[existing].min() if len(existing) >= max(constraint.min_domains, 1) else 0
             own = constraint.selector.matches(dict(task.pod.labels))
-            yield Check("would break the topology spread", crowds[here] + own - fewest <= constraint.max_skew)
+            yield Check("would violate the topology spread", crowds[here] + own - fewest <= constraint.max_skew)
 
     @staticmethod
     def _counted(task: Task, constraint: SpreadConstraint, nodes: NodeView) -> Bools:
@@ -163,7 +163,7 @@ class PredicatesPlugin(Plugin[PredicatesArguments]):
 
 
 def _no_attachment(driver: str, limits: Array) -> str:
-    """In words, for nodes with these limits."""
+    """The reason for nodes with these limits."""
     least, most = (int(limits.min()), int(limits.max())) if len(limits) else (0, 0)
     limit = f"limit {least}" if least == most else f"limits {least} to {most}"
     return f"had no room for another volume of {driver} ({limit})"
@@ -174,7 +174,7 @@ def _in_use(claim: str, user: PodKey) -> str:
 
 
 def _staying(row: int, nodes: NodeView) -> Iterator[Task]:
-    """Those of the row who are not being evicted."""
+    """The tasks of the row that are not being evicted."""
     return (task for task in nodes.table.tasks[row].values() if task.status is not Status.RELEASING)
 
 

@@ -16,7 +16,7 @@ class TaskTopologyPlugin(Plugin[TaskTopologyArguments]):
     scope = Scope.JOB
 
     def task_key(self, task: Task) -> OrderKey:
-        """By the job's own order of roles; roles that are not listed come last."""
+        """The job's order of roles; roles that are not listed come last."""
         order = task.job.group.topology_order if task.job is not None else ()
         return (order.index(task.pod.role) if task.pod.role in order else len(order),)
 
@@ -31,7 +31,7 @@ class TaskTopologyPlugin(Plugin[TaskTopologyArguments]):
 
 
 def _attraction(job: Job, role: str) -> dict[int, int]:
-    """Per node: the job's tasks there that this role wants to be with, less those it wants to avoid."""
+    """By row: the number of the job's tasks there that attract this role, minus those that it avoids."""
     friends = {other for group in job.group.topology_affinity if role in group for other in group}
     strangers = {other for group in job.group.topology_anti_affinity if role in group for other in group}
     by_row: dict[int, int] = {}

@@ -1,8 +1,8 @@
-"""Time division: revocable nodes belong to us in certain hours only.
+"""Time division multiplexing: revocable nodes are available only at certain hours.
 
-Nodes carry the label volcano.sh/revocable-zone. Inside the zone's hours tasks that accept revocable nodes may go
-there and prefer it; outside them nobody may, and preemptable tasks that are still there are moved away by the
-shuffle action, a few per job and period, within the job's disruption budget. Hours are of the day in UTC, shifted by
+Such nodes have the label volcano.sh/revocable-zone. Inside the zone's hours, tasks that accept revocable nodes may go
+there and prefer it; outside these hours no task may, and the shuffle action moves away preemptable tasks that are still
+there, a few per job and period, within the job's disruption budget. Hours are hours of the day in UTC, shifted by
 `tdm.utc-offset`.
 """
 
@@ -27,7 +27,7 @@ class TdmArguments(msgspec.Struct, frozen=True):
     """tdm.revocable-zone.NAME: hours such as 10:00-21:00."""
     period: str = msgspec.field(default="1m", name="tdm.evict.period")
     max_victims: int = msgspec.field(default=1, name="tdm.evict.max-num")
-    """Tasks of one job moved away per period when the job has no budget of its own."""
+    """How many tasks of a job are moved away per period if the job has no budget."""
     utc_offset: str = msgspec.field(default="0s", name="tdm.utc-offset")
 
     def problems(self) -> list[str]:
@@ -66,13 +66,13 @@ class TdmPlugin(Plugin[TdmArguments]):
 
     def filters(self, task: Task, nodes: NodeView) -> Iterator[Check]:
         zones = nodes.label(ZONE_LABEL)
-        yield Check("was a revocable node outside its hours", (zones == 0) | self._open_zones(nodes), resolvable=False)
+        yield Check("in a revocable zone outside its hours", (zones == 0) | self._open_zones(nodes), resolvable=False)
         accepts = task.needs.spec.revocable_zone
         if accepts not in ("", ANY_ZONE):
             own = nodes.table.label_values(ZONE_LABEL).get(accepts, -1)
-            yield Check("was a revocable node of another zone", (zones == 0) | (zones == own), resolvable=False)
+            yield Check("in another revocable zone", (zones == 0) | (zones == own), resolvable=False)
         elif not accepts:
-            yield Check("was a revocable node, which the pod does not accept", zones == 0, resolvable=False)
+            yield Check("in a revocable zone, which the pod does not accept", zones == 0, resolvable=False)
 
     def scores(self, task: Task, nodes: NodeView) -> Floats | None:
         if not task.needs.spec.revocable_zone:
@@ -104,7 +104,7 @@ class TdmPlugin(Plugin[TdmArguments]):
         return chosen
 
     def _allowance(self, job: Job) -> int:
-        """How many of the job's tasks may go now; none with a budget that nobody understands."""
+        """How many of the job's tasks may be moved now; 0 if the budget is invalid."""
         running, total = job.counts[Status.RUNNING], len(job.tasks)
         if job.group.budget_min_available:
             return max(running - _of(job.group.budget_min_available, total, otherwise=total), 0)
@@ -114,7 +114,7 @@ class TdmPlugin(Plugin[TdmArguments]):
 
 
 def _of(amount: str, total: int, *, otherwise: int) -> int:
-    """`3` or `30%`."""
+    """The amount for a text such as `3` or `30%`."""
     number = amount.removesuffix("%")
     if not (number.isascii() and number.isdecimal()):
         return otherwise

@@ -1,8 +1,8 @@
-"""Real load decides: nodes and cards that are hot, busy or full of memory are passed over, others score by how idle.
+"""Measured load: skip nodes and cards that are hot, busy or short of free memory, and score the others by idleness.
 
-The adapter puts measurements into `Node` and `Card`; a change of them is a change of the node. Thresholds turn down a
-node, and a node on which too few of the cards with room for the task are below theirs; weights order the rest. Inside
-a node, cards above a threshold come last.
+The adapter puts measurements into `Node` and `Card`; a change of a measurement is a change of the node. A node above a
+threshold is rejected, as is a node with too few cards that have room for the task and are below their thresholds;
+weights order the rest. Inside a node, cards above a threshold come last.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class UsageArguments(msgspec.Struct, frozen=True):
     cpu_weight: int = msgspec.field(default=1, name="cpu.weight")
     memory_weight: int = msgspec.field(default=1, name="memory.weight")
     thresholds: dict[str, float] = msgspec.field(default_factory=dict)
-    """`cpu` and `mem` in percent of the node; 80 when not given."""
+    """`cpu` and `mem` in percent of the node; the default is 80."""
     gpu_weight: int = msgspec.field(default=1, name="gpu.weight")
     gpu_memory_weight: int = msgspec.field(default=1, name="gpu-memory.weight")
     gpu_temperature_weight: int = msgspec.field(default=0, name="gpu-temperature.weight")
@@ -55,7 +55,7 @@ class UsagePlugin(Plugin[UsageArguments]):
             for demand in task.needs.cards.demands:
                 fitting = fitting_cards(task, demand, nodes)
                 enough = (fitting & cool).sum(axis=0) >= demand.cards
-                # Where there are too few cards with room, hot or cool, that is the reason to tell.
+                # If too few cards have room, whatever their load, report that reason instead.
                 yield Check(
                     "had too few cards below the load thresholds", enough | (fitting.sum(axis=0) < demand.cards)
                 )
@@ -100,7 +100,7 @@ class UsagePlugin(Plugin[UsageArguments]):
         )
 
     def _card_idleness(self, nodes: NodeView, weights: tuple[int, int, int, int]) -> Floats:
-        """100 is idle and cold; cards that serve nobody are -inf."""
+        """100 is idle and cold; cards that serve no kind of request are -inf."""
         load = nodes.column(nodes.ledger.load)
         idle = sum(weight * (100.0 - load[which]) for which, weight in enumerate(weights) if weight) / sum(weights)
         result: Floats = np.where(nodes.column(nodes.ledger.kinds) != 0, idle, -np.inf)

@@ -1,1 +1,1 @@
-"""What a queue may take, and which jobs are admitted into it."""
+"""Plugins that decide what a queue may use, and which jobs are admitted into it."""

@@ -1,8 +1,8 @@
-"""Queues with explicit shares: a queue may use up to its capability, and gets back up to its `deserved` by reclaiming.
+"""Queues with explicit shares: a queue may use up to its capability, and reclaims resources up to its `deserved`.
 
-With `enableHierarchy` queues form a tree below `root`: every limit is checked along the line of ancestors, jobs live in
-leaf queues only, and a queue without a capability inherits its parent's. A queue without `deserved` is best effort: it
-may use what is free and always comes last.
+With `enableHierarchy` queues form a tree below `root`: every limit is checked for all ancestors, only leaf queues have
+jobs, and a queue without a capability inherits its parent's. A queue without `deserved` is best effort: it may use free
+resources and always comes last.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,7 +34,7 @@ from baton.model.ids import QueueName
 
 class CapacityArguments(msgspec.Struct, frozen=True):
     ancestor_level: int = msgspec.field(default=0, name="ancestorReclaimLevel")
-    """How many levels above a victim's queue must also be over what they deserve before it may be reclaimed."""
+    """How many levels above a victim's queue must also exceed their deserved share before it may be reclaimed."""
     dra: bool = msgspec.field(default=False, name="capacity.DynamicResourceAllocationEnable")
     dra_capacity: bool = msgspec.field(default=False, name="capacity.DRAConsumableCapacityEnable")
 
@@ -67,11 +67,12 @@ class CapacityPlugin(Plugin[CapacityArguments]):
 
     def job_valid(self, job: Job) -> str | None:
         if self.hierarchy and job.queue is not None and job.queue.children:
-            return f"queue {job.queue.name} has sub-queues and takes no jobs itself; use one of its leaves"
+            return f"queue {job.queue.name} has sub-queues and accepts no jobs itself; use one of its leaf queues"
         return None
 
     def queue_key(self, queue: QueueShare) -> OrderKey:
-        """Priority, then the share of what it deserves; in a tree level by level, so that idle share stays near."""
+        """Priority, then usage relative to the deserved share; in a tree level by level, so that idle shares go to
+        siblings first."""
         if not self.hierarchy:
             return (-queue.queue.priority, self._share(queue))
         line = [ancestor for ancestor in reversed(queue.lineage()) if ancestor.parent is not None]
@@ -106,7 +107,7 @@ class CapacityPlugin(Plugin[CapacityArguments]):
             yield from lacks(f"queue {share.name}", wanted, left, most, self._resources, self._total)
 
     def preemptive(self, queue: QueueShare, task: Task) -> bool:
-        """A queue reclaims for a task that keeps it within what it deserves, in at least one thing it deserves."""
+        """A queue may reclaim for a task if it stays within its deserved share of at least one resource."""
         deserved = self._deserved[queue.name]
         asked = [place for place in task.needs.charge_places if deserved[place] > 0]
         charge = task.needs.charge
@@ -127,7 +128,7 @@ class CapacityPlugin(Plugin[CapacityArguments]):
         left = self._resources.limits(())
         for share in queue.lineage() if self.hierarchy else [queue]:
             own = self._capability[share.name] - share.allocated - self._inqueue.of(share.name)
-            # What is above this queue it has in common with others.
+            # The queue shares the limits of its ancestors with others.
             left = np.minimum(left, own if share is queue else own // queues)
         return left
 
@@ -143,7 +144,7 @@ class CapacityPlugin(Plugin[CapacityArguments]):
         self._inqueue.add(job)
 
     def reclaimable(self, reclaimer: Task, victims: Sequence[Task]) -> Sequence[Task]:
-        """Tasks of queues above what they deserve in something the reclaimer asks for, while guarantees are kept."""
+        """Tasks of queues that exceed their deserved share of a resource in the request, while guarantees are kept."""
         left: dict[QueueName, Vector] = {}
         chosen = []
         mine = reclaimer.job.queue if reclaimer.job is not None else None
@@ -160,9 +161,9 @@ class CapacityPlugin(Plugin[CapacityArguments]):
         return chosen
 
     def _would_come_back(self, mine: QueueShare, reclaimer: Task, theirs: QueueShare, victim: Task) -> bool:
-        """Whether the victim's queue could at once reclaim for it, so that the two would take turns for ever.
+        """Whether the victim's queue could immediately reclaim for it, so that the two would alternate forever.
 
-        One queue may be within what it deserves of the one resource and the other of another.
+        One queue may be within its deserved share of one resource, and the other queue of another resource.
         """
         after = mine.allocated + reclaimer.needs.charge
         deserved = self._deserved[mine.name]
@@ -173,7 +174,8 @@ class CapacityPlugin(Plugin[CapacityArguments]):
         return any(0 < theirs.allocated[place] <= deserved[place] for place in asked)
 
     def _over(self, name: QueueName, allocated: Vector, reclaimer: Task, victim: Task) -> bool:
-        """What `deserved` does not mention is not limited by it; a queue without any is over in everything."""
+        """Whether the queue exceeds its deserved share; `deserved` limits only the resources that it names, and a queue
+        without it exceeds everything."""
         deserved = self._deserved[name]
         best_effort = not deserved.any()
         relevant = [

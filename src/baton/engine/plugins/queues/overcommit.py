@@ -1,4 +1,4 @@
-"""Admit somewhat more than fits: jobs are admitted while their minima stay within the cluster times a factor."""
+"""Overcommit: admit jobs as long as their minima stay within the cluster's capacity times a factor."""
 
 from collections.abc import Iterable, Iterator
 

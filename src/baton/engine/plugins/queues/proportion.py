@@ -1,8 +1,8 @@
-"""Queues share the cluster by weight: what a queue deserves is filled up like water, clipped by what it can and wants.
+"""Queues share the cluster by weight: deserved shares are computed by water-filling, bounded by limits and requests.
 
-In every round the rest is divided by weight among queues that still want more; a queue never gets more than it asked
-for or than its real capability (its own limit, and what the guarantees of the others leave), and never less than its
-own guarantee. What nobody wants flows to the next round.
+In every round the remaining capacity is divided by weight among the queues that still want more. A queue never gets
+more than it requests or than its real capability (its own limit, and what the guarantees of the others leave), and
+never less than its guarantee. Capacity that is left over goes to the next round.
 """
 
 from collections.abc import Iterable, Sequence
@@ -48,7 +48,7 @@ class ProportionPlugin(Plugin[NoArguments]):
         self._total = state.table.capacity_total.copy()
         queues = {name: share for name, share in state.queues.items() if share.jobs}
         self._guarantee = {name: self._resources.vector(share.queue.guarantee) for name, share in queues.items()}
-        # What is guaranteed is kept also for queues without jobs; an inner queue's is made of its leaves'.
+        # Guarantees are kept even for queues without jobs; an inner queue's guarantee is the sum of its leaves'.
         kept = (share for share in state.queues.values() if share.jobs or not share.children)
         self._promised = together((self._resources.vector(share.queue.guarantee) for share in kept), self._resources)
         self._capability: dict[QueueName, Vector] = {name: self._real(share) for name, share in queues.items()}
@@ -157,7 +157,7 @@ class ProportionPlugin(Plugin[NoArguments]):
             self._inqueue.add(job)
 
     def reclaimable(self, reclaimer: Task, victims: Sequence[Task]) -> Sequence[Task]:
-        """Tasks of queues above what they deserve, in what the reclaimer asks for, down to it."""
+        """Tasks of queues above their deserved share of the requested resources, down to that share."""
         left: dict[QueueName, Vector] = {}
         chosen = []
         wanted = reclaimer.needs.charge_places

@@ -1,4 +1,4 @@
-"""A job is admitted only within its namespace's ResourceQuotas, card memory and cores included."""
+"""Admit a job only within the ResourceQuotas of its namespace, including card memory and cores."""
 
 from collections.abc import Iterable
 
@@ -49,11 +49,11 @@ class ResourceQuotaPlugin(Plugin[NoArguments]):
                     yield Lack(f"quota {quota.name}", resource, wanted[resource], max(left, 0), hard)
 
     def credit(self, queue: QueueShare, queues: int) -> Vector | None:
-        """A quota is a namespace's, and a queue takes jobs of many."""
+        """None: a quota belongs to a namespace, and a queue takes jobs of many namespaces."""
         return None if self._quotas else self._resources.limits(())
 
     def job_enqueued(self, job: Job) -> None:
-        """Pods that exist are part of what the quota says is used; those of the minimum that do not will be."""
+        """Count the pods of the minimum that do not exist yet; existing pods are already in the quota's usage."""
         if job.group.namespace not in self._quotas:
             return
         sums = self._admitted.setdefault(job.group.namespace, {})

@@ -1,1 +1,1 @@
-"""Which pods are never evicted."""
+"""Plugins that protect pods from eviction."""

@@ -1,4 +1,4 @@
-"""Cooldown protection: a pod that has just started is left alone for its cooldown time."""
+"""Cooldown protection: a pod that has just started is not evicted during its cooldown time."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What keeps the cluster alive is never evicted: critical priority classes and the kube-system namespace."""
+"""Protects the pods that keep the cluster alive: critical priority classes and the kube-system namespace."""
 
 from collections.abc import Sequence
 

@@ -1,6 +1,6 @@
-"""Pod disruption budgets hold for our evictions too: a victim is only taken while its budget allows it.
+"""Evictions respect pod disruption budgets: a victim is only evicted while its budget allows it.
 
-One that several budgets cover is never taken: the API server evicts no such pod.
+A pod that several budgets cover is never evicted, because the API server refuses such evictions.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class PdbPlugin(Plugin[NoArguments]):
         return self._allowed(victims)
 
     def _allowed(self, victims: Sequence[Task]) -> list[Task]:
-        """In the order given, each victim uses up one disruption of the budget that covers it."""
+        """The allowed victims, in order; each one uses up one disruption of the budget that covers it."""
         left = self._session.disruptions_left()
         chosen = []
         for victim in victims:
