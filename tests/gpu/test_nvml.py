@@ -236,13 +236,13 @@ def test_without_a_driver_the_error_is_one_sentence(tmp_path: Path) -> None:
     empty = Machine(tmp_path)
     kind, sentence = asked(empty, script.format(argument=""))
     assert kind == "UnavailableError"
-    assert sentence.startswith("libnvidia-ml.so.1 is here but no driver answers")
+    assert sentence.startswith("libnvidia-ml.so.1 is installed, but no driver answers")
     nowhere = Machine(tmp_path, library_folder=tmp_path)
     kind, sentence = asked(nowhere, script.format(argument=""))
     assert kind == "NoDriverError"
     assert "`baton simgpu start`" in sentence
     kind, sentence = asked(nowhere, script.format(argument=f"__import__('pathlib').Path({str(tmp_path / 'x.so')!r})"))
-    assert "x.so does not load" in sentence
+    assert "cannot load the NVML library" in sentence
 
 
 def test_a_library_can_be_named_by_its_path(machine: Machine) -> None:

@@ -42,7 +42,7 @@ class Card(msgspec.Struct, frozen=True):
     nvlink_peers: tuple[CardId, ...] = ()
     """Cards reached by at least one active direct link (NVLink, xGMI), in the order of their indices."""
     link_bytes_per_s: float | None = None
-    """What the lanes of the widest link to the host carry in one direction, in real time."""
+    """The bandwidth of all lanes of the link to the host, in one direction and in real time."""
     device_nodes: tuple[str, ...] = ()
     """The card's own device files, such as `/dev/nvidia0`."""
     family: str = ""
@@ -50,7 +50,7 @@ class Card(msgspec.Struct, frozen=True):
 
 
 class ProcessUse(msgspec.Struct, frozen=True):
-    """What one process takes of a card. The pid is the one the host sees."""
+    """What one process uses of a card. The pid is the host's."""
 
     pid: int
     memory_mib: int | None
@@ -58,7 +58,7 @@ class ProcessUse(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """What a card was doing at one moment."""
+    """The load of a card at one moment."""
 
     card: CardId
     utilisation_percent: int | None
@@ -70,18 +70,18 @@ class Sample(msgspec.Struct, frozen=True):
     power_limit_w: float | None
     sm_clock_mhz: int | None
     pcie_sent_bytes: int | None
-    """From the card to the host since the driver was loaded."""
+    """Sent by the card to the host since the driver was loaded."""
     pcie_received_bytes: int | None
     processes: tuple[ProcessUse, ...] = ()
     link_lanes: int | None = None
-    """Lanes that the link to the host uses now; unlike its rate, their number does not fall when the card has nothing
-    to do."""
+    """Lanes that the link to the host uses now; unlike the link's rate, their number does not fall when the card is
+    idle."""
     link_lanes_most: int | None = None
-    """Lanes that card and slot have."""
+    """Lanes that both the card and its slot have."""
 
 
 class CardHealth(msgspec.Struct, frozen=True):
-    """Whether a card may be given to anyone. `reason` is empty for a healthy one."""
+    """Whether containers may get a card. `reason` is empty for a healthy card."""
 
     card: CardId
     healthy: bool
@@ -92,17 +92,17 @@ class Severity(enum.StrEnum):
     """What an event means for the card."""
 
     FATAL = "fatal"
-    """The card cannot be relied on until it is reset or replaced."""
+    """The card is unreliable until it is reset or replaced."""
     APPLICATION = "application"
-    """A program failed, by its own fault or taken down with a contained error; the card itself goes on."""
+    """A program failed, through its own fault or a contained error; the card still works."""
     IGNORABLE = "ignorable"
-    """Worth a line in a log."""
+    """Only worth a log line."""
 
 
 class CardEvent(msgspec.Struct, frozen=True):
-    """Something that happened to a card.
+    """An event of a card.
 
-    Without `card`, the source could not tell which one: treat it as every card.
+    Without `card`, the source could not tell which card it was: treat it as every card.
     """
 
     card: CardId | None
@@ -119,7 +119,7 @@ class GpuSource(Protocol):
 
     @property
     def description(self) -> str:
-        """A few words for people: which driver, which version, whether simulated."""
+        """The driver, its version, and whether it is simulated, in a few words for people."""
 
     @property
     def driver_files(self) -> DriverFiles:
@@ -130,7 +130,7 @@ class GpuSource(Protocol):
         """How many cards the driver counted at the last inventory that did not answer."""
 
     def cards(self) -> tuple[Card, ...]:
-        """The inventory, in the order of the indices. A card that does not answer is left out."""
+        """The inventory, in the order of the indices. A card that does not answer is omitted."""
 
     def telemetry(self) -> tuple[Sample, ...]:
         """A sample of every card that answers."""
@@ -139,7 +139,7 @@ class GpuSource(Protocol):
         """The state of every card that was ever in the inventory."""
 
     def events(self, timeout_s: float) -> tuple[CardEvent, ...]:
-        """Wait for the next events, at most `timeout_s`; empty when nothing happened."""
+        """Wait for the next events, at most `timeout_s`; empty if there were none."""
 
     def close(self) -> None:
         """Release the driver. Calling it twice is fine."""

@@ -1,14 +1,12 @@
-"""NVIDIA cards through NVML, NVIDIA's management library, as spoken by its own Python bindings.
+"""NVIDIA cards through NVML, NVIDIA's management library, and NVIDIA's Python bindings of it.
 
-The same code serves real cards and simulated ones: the simulated driver is another `libnvidia-ml.so.1`. By default
-the dynamic linker decides which one is found; `library` names one by path. NVML is one per process, so a process
-cannot use two of them.
+The same code serves real and simulated cards: the simulated driver is another `libnvidia-ml.so.1`. By default the
+dynamic linker decides which one is loaded; `library` names one by path. A process can load only one NVML.
 
 A card can vanish between two calls ("fallen off the bus"), and many answers are optional. So every question goes
-through `_ask`, which turns "this card does not tell" into None and lets "this card fails" through to the one place
-per method that deals with it: what one card says must not hide the others. The NUMA node is read from the card's memory
-affinity and not from `nvmlDeviceGetNumaNodeId`, which on most machines answers for cards that are themselves NUMA
-nodes, and nothing else.
+through `_ask`, which returns None if the card does not report the value, and raises if the card fails. Each method
+handles that error in one place, so that one failing card does not hide the others. The NUMA node comes from the card's
+memory affinity, because `nvmlDeviceGetNumaNodeId` answers only for cards that are NUMA nodes themselves.
 """
 
 import contextlib
@@ -30,10 +28,10 @@ from baton.native import library as native_library
 
 _MIB = 1 << 20
 _PROCESS_WINDOW_S = 1.0
-_MAX_TIMEOUT_MS = 0xFFFF_FFFE  # the greatest wait that is not NVML's "for ever"
+_MAX_TIMEOUT_MS = 0xFFFF_FFFE  # the greatest finite wait of NVML
 _NUMA_WORDS = 4
 _LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
-"""What one lane of each PCIe generation carries in one direction, after encoding."""
+"""The bandwidth of one lane of each PCIe generation in one direction, after encoding."""
 _SYSFS = Path("/sys/bus/pci/devices")
 _FAMILIES = {3: "kepler", 5: "maxwell", 6: "pascal", 8: "ampere", 9: "hopper", 10: "blackwell", 12: "blackwell"}
 _SIMULATED_LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
@@ -50,7 +48,7 @@ _SILENT = (
     pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
     pynvml.NVML_ERROR_DEPRECATED,
     pynvml.NVML_ERROR_VGPU_ECC_NOT_SUPPORTED,
-    pynvml.NVML_ERROR_CORRUPTED_INFOROM,  # such a card works; only its own records cannot be read
+    pynvml.NVML_ERROR_CORRUPTED_INFOROM,  # such a card works; only its records cannot be read
 )
 _GONE = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_GPU_NOT_FOUND, pynvml.NVML_ERROR_UNKNOWN)
 _RECOVERY = {
@@ -64,7 +62,7 @@ _RECOVERY = {
 class NvmlSource:
     """A `GpuSource` over NVML.
 
-    Opens the library when made; `UnavailableError` when there is none or no driver behind it.
+    The constructor opens the library: `NoDriverError` if there is none, `UnavailableError` if no driver answers.
     """
 
     def __init__(self, library: Path | None = None) -> None:
@@ -83,7 +81,7 @@ class NvmlSource:
 
     @property
     def simulated(self) -> bool:
-        """Whether the library is Baton's simulated driver; it says so by a symbol that NVIDIA's has not."""
+        """Whether the library is Baton's simulated driver, which has a symbol that NVIDIA's library lacks."""
         return _is_simulated()
 
     @property
@@ -119,7 +117,7 @@ class NvmlSource:
                 identity = _ask(pynvml.nvmlDeviceGetUUID, handle) if handle is not None else None
                 if identity is not None:
                     found[CardId(str(identity))] = (index, handle)
-        # New mappings instead of changed ones: another thread may be waiting in `events`.
+        # New mappings, because another thread may be waiting in `events` with the present ones.
         self._indices = {**self._indices, **{card: index for card, (index, _) in found.items()}}
         self._handles = {**self._handles, **{card: handle for card, (_, handle) in found.items()}}
         self._silent = count - len(found)
@@ -162,7 +160,7 @@ class NvmlSource:
                     self._deaf = False
                     return tuple(happened)
                 if self._deaf:
-                    time.sleep(timeout_s)  # told already; a caller in a loop must not spin
+                    time.sleep(timeout_s)  # already reported; a caller in a loop must not spin
                     return tuple(happened)
                 self._deaf = True
                 return (*happened, CardEvent(None, Severity.FATAL, f"NVML cannot wait for events: {error}"))
@@ -216,7 +214,7 @@ class NvmlSource:
 
 
 class _CardFailsError(Exception):
-    """The card that was asked does not answer, or not any more; the text says why."""
+    """The card does not answer, or no longer does; the text says why."""
 
 
 def _is_simulated() -> bool:
@@ -231,24 +229,22 @@ def _load(library: Path | None) -> None:
         try:
             pynvml.nvmlLib = ctypes.CDLL(str(library))
         except OSError as error:
-            raise UnavailableError(f"the NVML library {library} does not load: {error}") from None
+            raise UnavailableError(f"cannot load the NVML library {library}: {error}") from None
     elif getattr(loaded, "_name", None) != str(library):
         raise BatonError(f"this process already uses the NVML library {loaded._name} and cannot use {library} as well")
 
 
 def _unavailable(error: pynvml.NVMLError) -> UnavailableError:
-    simulated = "without a GPU, `baton simgpu start` makes simulated ones"
+    simulated = "without a GPU, `baton simgpu start` creates simulated ones"
     if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
-        return NoDriverError(
-            f"no NVIDIA driver here: libnvidia-ml.so.1 does not load; install the driver, or {simulated}"
-        )
+        return NoDriverError(f"no NVIDIA driver: libnvidia-ml.so.1 does not load; install the driver; {simulated}")
     if error.value == pynvml.NVML_ERROR_DRIVER_NOT_LOADED:
-        return UnavailableError(f"libnvidia-ml.so.1 is here but no driver answers; load the driver, or {simulated}")
-    return UnavailableError(f"NVML does not start: {error}; `nvidia-smi` may say more")
+        return UnavailableError(f"libnvidia-ml.so.1 is installed, but no driver answers; load the driver; {simulated}")
+    return UnavailableError(f"NVML does not start: {error}; `nvidia-smi` may show more")
 
 
 def _ask(question: Callable[..., Any], *arguments: Any) -> Any:
-    """The answer; None when this card or driver does not know the question; `_CardFailsError` when the card fails."""
+    """The answer; None if this card or driver does not report it; `_CardFailsError` if the card fails."""
     try:
         return question(*arguments)
     except pynvml.NVMLError as error:
@@ -262,7 +258,7 @@ def _ask(question: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _ask_driver(question: Callable[[], Any]) -> Any:
-    """The answer to a question that is about no card."""
+    """The answer to a question about the driver."""
     try:
         return question()
     except pynvml.NVMLError as error:
@@ -279,7 +275,7 @@ def _field(handle: Any, field: int) -> int | None:
 
 
 def _pci_id(handle: Any) -> str:
-    """The address as the kernel writes it: a four-digit domain, lower case. Empty for a card that is on no bus."""
+    """The address as the kernel writes it: a four-digit domain, lower case. Empty for a card without a bus address."""
     info = _ask(pynvml.nvmlDeviceGetPciInfo, handle)
     return _kernel_pci_id(info.busId) if info is not None else ""
 
@@ -330,7 +326,7 @@ def _link_bytes_per_s(handle: Any) -> float | None:
         return None
     speed = _LANE_BYTES_PER_S[generation] * float(width)
     if _is_simulated():
-        # A simulated card tells what it models; who measures bytes in real time sees that much faster.
+        # A simulated card reports the modelled rate; in real time the rate is higher by the time scale.
         scale = pynvml.nvmlLib.baton_simgpu_time_scale
         scale.restype = ctypes.c_double
         speed *= float(scale(handle))
@@ -404,14 +400,14 @@ def _processes(handle: Any) -> tuple[ProcessUse, ...]:
 
 
 def _defect(handle: Any) -> str:
-    """Why the card must not be used, as far as the driver itself can tell; empty for a sound one."""
+    """Why the card must not be used, as far as the driver can tell; empty for a healthy card."""
     _ask(pynvml.nvmlDeviceGetMemoryInfo, handle)  # a lost card fails here
     action = _field(handle, pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)
     if action:
         return _RECOVERY.get(action, f"the driver asks for recovery action {action}")
     rows = _ask(pynvml.nvmlDeviceGetRemappedRows, handle)
     if rows is not None and rows[3]:
-        return "remapping of a faulty memory row failed; the card needs replacement"
+        return "remapping a faulty memory row failed; replace the card"
     if _ask(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle):
-        return "memory pages wait for retirement; reset this GPU"
+        return "memory pages are waiting for retirement; reset this GPU"
     return ""

@@ -1,8 +1,8 @@
 """Profiles: which card a simulated GPU imitates.
 
-A profile is data: the shipped ones are in `profiles.yaml`, and a user's own is a YAML file with the same fields for
-one card, usually a few lines after `extends: a100-80`. Reading a file ends in a `Profile` or in one error that lists
-every mistake with its line, because nobody wants to correct a file one mistake per attempt.
+A profile is data: the shipped ones are in `profiles.yaml`, and a user's profile is a YAML file with the same fields for
+one card, usually a few lines after `extends: a100-80`. Reading a file gives a `Profile`, or one error that lists every
+mistake with its line.
 """
 
 import enum
@@ -32,7 +32,7 @@ _PATTERNS = {_MODEL_PATTERN: "1 to 63 printable ASCII characters", _CAPABILITY_P
 
 
 class ProfileError(BatonError):
-    """A profile cannot be used; the text lists every reason."""
+    """A profile cannot be used; the text lists every mistake."""
 
 
 class Brand(enum.StrEnum):
@@ -44,7 +44,7 @@ class Brand(enum.StrEnum):
 
 
 class Pci(msgspec.Struct, frozen=True):
-    """What the card says of itself on the bus."""
+    """The card's identity and link on the PCI bus."""
 
     device_id: Annotated[int, Meta(ge=0, le=0xFFFF)]
     generation: Annotated[int, Meta(ge=1, le=7)]
@@ -61,7 +61,7 @@ class Clocks(msgspec.Struct, frozen=True):
 
 
 class Power(msgspec.Struct, frozen=True):
-    """Power drawn when idle, and the limits that an administrator may set."""
+    """Power draw when idle, and the limits that an administrator may set."""
 
     idle_w: _Positive
     limit_w: _Positive
@@ -70,18 +70,18 @@ class Power(msgspec.Struct, frozen=True):
 
 
 class Thermal(msgspec.Struct, frozen=True):
-    """Temperatures that the card settles at, its thresholds, and how fast it gets there."""
+    """The temperatures at which the card settles, its thresholds, and how fast it warms up."""
 
     idle_c: _Celsius
     load_c: _Celsius
     slowdown_c: _Celsius
     shutdown_c: _Celsius
     time_constant_s: _Positive
-    """Modelled seconds until two thirds of the way to a new temperature are done."""
+    """Modelled seconds until the card is two thirds of the way to a new temperature."""
 
 
 class NvLink(msgspec.Struct, frozen=True):
-    """Links that the card has, shared evenly between the other cards of its group."""
+    """The card's links, shared evenly between the other cards of its group."""
 
     version: Annotated[int, Meta(ge=1, le=6)]
     links: Annotated[int, Meta(ge=1, le=18)]
@@ -90,7 +90,7 @@ class NvLink(msgspec.Struct, frozen=True):
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of card, and where such cards sit in the machine."""
+    """One kind of card, and the place of such cards in the machine."""
 
     name: str
     model: Annotated[str, Meta(pattern=_MODEL_PATTERN)]
@@ -108,22 +108,22 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     link_gb_s: _Positive
     """Bandwidth between the card and the host's memory, one direction."""
     paging_gb_s: _Positive | None = None
-    """Bandwidth of fault-driven migration, both directions together; nine tenths of the link's unless given."""
+    """Bandwidth of fault-driven migration in both directions together. Defaults to nine tenths of the link's."""
     pci: Pci
     clocks: Clocks
     power: Power
     thermal: Thermal
     ecc: bool = False
     mig: bool = False
-    """Whether the card could be cut into slices. Simulated ones never are."""
+    """Whether the card supports MIG. Simulated cards are never divided."""
     fans: Annotated[int, Meta(ge=0, le=8)] = 0
     nvlink: NvLink | None = None
     time_scale: Annotated[float, Meta(gt=0, le=1_000_000)] = 1.0
     """Modelled seconds that pass in one real second."""
     numa_nodes: Annotated[tuple[_Index, ...], Meta(min_length=1)] = (0,)
-    """The NUMA node of each card, starting over when there are more cards than entries."""
+    """The NUMA node of each card, repeated if there are more cards than entries."""
     nvlink_groups: tuple[tuple[_Index, ...], ...] = ()
-    """Groups of card indices that NVLink connects each with each."""
+    """Groups of card indices; NVLink connects every pair of a group."""
 
     @property
     def compute_capability_pair(self) -> tuple[int, int]:
@@ -140,7 +140,7 @@ def shipped() -> dict[str, Profile]:
 
 
 def find(name_or_path: str) -> Profile:
-    """A shipped profile by its name, or a user's own by the path of its file."""
+    """A shipped profile by its name, or a user's profile by the path of its file."""
     if profile := shipped().get(name_or_path.lower()):
         return profile
     path = Path(name_or_path)
@@ -151,7 +151,7 @@ def find(name_or_path: str) -> Profile:
 
 
 def load(path: Path) -> Profile:
-    """Read one user's profile; `ProfileError` with every mistake in it."""
+    """Read a user's profile; `ProfileError` lists every mistake in it."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -162,7 +162,7 @@ def load(path: Path) -> Profile:
 
 
 def parse(text: str, source: str, default_name: str) -> Profile:
-    """A profile from the text of a file; `source` is what error messages call it."""
+    """A profile from the text of a file; `source` is its name in error messages."""
     try:
         lines = _lines(yaml.compose(text, yaml.SafeLoader))
         fields = yaml.safe_load(text)
@@ -203,12 +203,12 @@ def _inherited(extends: Any, mistakes: list[tuple[str, str]]) -> dict[str, Any]:
     near = closest(str(extends), shipped())
     hint = did_you_mean(str(extends), near) or f"expected one of {', '.join(shipped())}"
     mistakes.append(("extends", f"is {extends!r}; {hint}"))
-    # The other fields are still checked, as if the base had been a good one, so that all mistakes come at once.
+    # Check the other fields against some valid base, so that all mistakes are reported at once.
     return _inherited(near[0] if near else next(iter(shipped())), mistakes)
 
 
 def _merge(base: dict[str, Any], fields: dict[Any, Any]) -> dict[str, Any]:
-    """The user's fields, with those of a nested section laid over the inherited section."""
+    """The user's fields, with those of a nested section merged into the inherited section."""
     merged = {}
     for key, value in fields.items():
         below = base.get(key) if isinstance(key, str) else None
@@ -217,7 +217,7 @@ def _merge(base: dict[str, Any], fields: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _mistakes(struct: type[msgspec.Struct], fields: dict[str, Any], prefix: str) -> list[tuple[str, str]]:
-    """Every field that is unknown, missing or wrong, as (path, what is the matter)."""
+    """Every field that is unknown, missing or wrong, as (path, problem)."""
     found = []
     hints = get_type_hints(struct, include_extras=True)
     known = {field.name: field for field in msgspec.structs.fields(struct)}
@@ -242,7 +242,7 @@ def _mistakes(struct: type[msgspec.Struct], fields: dict[str, Any], prefix: str)
 
 
 def _section(hint: Any) -> type[msgspec.Struct] | None:
-    """The struct behind a field's type, if it is a section of its own."""
+    """The struct behind a field's type, if the field is a nested section."""
     for candidate in (hint, *getattr(hint, "__args__", ())):
         if isinstance(candidate, type) and issubclass(candidate, msgspec.Struct):
             return candidate
@@ -255,7 +255,7 @@ def _shown(value: Any) -> str:
 
 
 def _expectation(message: str) -> str:
-    """msgspec's message in the words of the house."""
+    """msgspec's message in the wording of Baton's other errors."""
     message = re.sub(r" - at `\$(.*?)`$", r" at \1", message)
     message = re.sub(r", got `\w+`", "", message)
     for type_name, words in (("int", "an integer"), ("float", "a number"), ("str", "text"), ("bool", "true or false")):
@@ -270,7 +270,7 @@ def _expectation(message: str) -> str:
 
 
 def _contradictions(fields: dict[str, Any]) -> list[tuple[str, str]]:
-    """Fields that are right alone and wrong together; those that are wrong alone are left to `_mistakes`."""
+    """Fields that are valid alone and invalid together; `_mistakes` finds those that are invalid alone."""
     found = []
 
     def ascending(section: str, struct: type[msgspec.Struct], *names: str) -> None:

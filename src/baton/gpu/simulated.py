@@ -1,9 +1,9 @@
-"""Simulated machines: make one from profiles, look at it, break it, remove it.
+"""Simulated machines: create one from profiles, inspect it, inject faults, remove it.
 
-A machine is a directory with a memory-mapped file in it that the simulated `libcuda.so.1` and `libnvidia-ml.so.1`
-work on; there is no daemon. Its layout belongs to the C code, and Python goes through the few functions that
-`libsimgpu.so` exports: settings are lines `key=value`, the state comes back as JSON. That library has a name of its
-own so that loading it does not stand in the way of a real NVIDIA library in the same process.
+A machine is a directory with a memory-mapped file that the simulated `libcuda.so.1` and `libnvidia-ml.so.1` work on;
+there is no daemon. The C code owns the layout, and Python uses the few functions that `libsimgpu.so` exports: settings
+are `key=value` lines, and the state is JSON. That library has a different name, so that a process can load it beside a
+real NVIDIA library.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ class Client(msgspec.Struct, frozen=True):
 
 
 class CardClient(msgspec.Struct, frozen=True):
-    """What a process has on one card."""
+    """What a process uses on one card."""
 
     pid: int
     name: str
@@ -58,14 +58,14 @@ class CardClient(msgspec.Struct, frozen=True):
 
 
 class RecordedXid(msgspec.Struct, frozen=True):
-    """An Xid in a card's memory of the last ones."""
+    """An Xid in a card's list of recent ones."""
 
     sequence: int
     xid: int
 
 
 class CardStatus(msgspec.Struct, frozen=True):
-    """A simulated card now."""
+    """The present state of a simulated card."""
 
     index: int
     name: str
@@ -99,7 +99,7 @@ class CardStatus(msgspec.Struct, frozen=True):
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What was injected and not healed yet, in a few words each."""
+        """The injected faults that are not healed yet, in a few words each."""
         found = []
         if self.health == "lost":
             found.append("off the bus")
@@ -115,7 +115,7 @@ class CardStatus(msgspec.Struct, frozen=True):
 
 
 class MachineStatus(msgspec.Struct, frozen=True):
-    """A simulated machine now."""
+    """The present state of a simulated machine."""
 
     directory: str
     shape: str
@@ -124,7 +124,7 @@ class MachineStatus(msgspec.Struct, frozen=True):
     cards: list[CardStatus]
     clients: list[Client]
     unsupported: dict[str, int]
-    """Calls that programs asked for and that are not simulated, with how often."""
+    """Calls of programs that are not simulated, and how often they were made."""
 
     def describe(self) -> str:
         """The cards in a few words, as in `2 x Tesla T4`."""
@@ -135,27 +135,27 @@ class MachineStatus(msgspec.Struct, frozen=True):
 
 
 class NoMachineError(UnavailableError):
-    """There is no simulated machine in the directory."""
+    """The directory has no simulated machine."""
 
 
 class OtherLayoutError(BatonError):
-    """The machine was made by another version of Baton: it can be removed, and nothing else."""
+    """Another version of Baton created the machine: it can only be removed."""
 
 
 def default_directory() -> Path:
-    """Where a machine is when nobody says otherwise: $BATON_SIMGPU_DIR, else below the user's runtime directory."""
+    """The default directory of a machine: $BATON_SIMGPU_DIR, else below the user's runtime directory."""
     return Path(_library().simgpu_default_directory().decode())
 
 
 def environment(directory: Path) -> dict[str, str]:
-    """What a program needs in its environment to find the simulated driver and this machine."""
+    """The environment through which a program finds the simulated driver and this machine."""
     folder = str(library("simgpu/libcuda.so.1").parent)
     others = [path for path in os.environ.get(LIBRARY_PATH_VARIABLE, "").split(":") if path and path != folder]
     return {LIBRARY_PATH_VARIABLE: ":".join([folder, *others]), DIRECTORY_VARIABLE: str(directory.absolute())}
 
 
 def start(profiles: Sequence[Profile], directory: Path, time_scale: float | None = None) -> bool:
-    """Make a machine with one card for each profile; False when just that machine is there already."""
+    """Create a machine with one card for each profile; False if exactly that machine already exists."""
     if not 1 <= len(profiles) <= MAX_CARDS:
         raise UsageError(f"a simulated machine has 1 to {MAX_CARDS} cards, not {len(profiles)}")
     lines = settings(profiles, directory, time_scale)
@@ -167,21 +167,21 @@ def start(profiles: Sequence[Profile], directory: Path, time_scale: float | None
     try:
         running = status(directory)
     except NoMachineError:
-        raise BatonError(f"cannot make a simulated machine: {error.value.decode(errors='replace')}") from None
+        raise BatonError(f"cannot create a simulated machine: {error.value.decode(errors='replace')}") from None
     if running.shape == shape:
         return False
     raise BatonError(
-        f"another simulated machine ({running.describe()}) is in {directory}; "
-        "`baton simgpu stop` it first, or choose another place with --dir"
+        f"{directory} already has another simulated machine ({running.describe()}); "
+        "stop it with `baton simgpu stop`, or choose another directory with --dir"
     )
 
 
 def settings(profiles: Sequence[Profile], directory: Path, time_scale: float | None) -> list[str]:
-    """The machine in the words of the C code."""
+    """The machine as settings for the C code."""
     lines = [f"cards={len(profiles)}"]
     peers = _nvlink_peers(profiles)
     for index, profile in enumerate(profiles):
-        # Cards keep their identity over a restart of the machine and differ between machines.
+        # A card keeps its identity when the machine restarts, and differs from cards of other machines.
         identity = uuid.uuid5(_CARD_NAMESPACE, f"{platform.node()}/{directory.absolute()}/{index}")
         major, minor = profile.compute_capability_pair
         paging_gb_s = profile.paging_gb_s or profile.link_gb_s * _PAGING_PART_OF_LINK
@@ -238,7 +238,7 @@ def settings(profiles: Sequence[Profile], directory: Path, time_scale: float | N
 
 
 def _nvlink_peers(profiles: Sequence[Profile]) -> list[list[int]]:
-    """For each card, the card at the other end of each of its links; -1 for a link that leads nowhere."""
+    """For each card, the card at the other end of each of its links; -1 for an unconnected link."""
     groups = {group for profile in profiles for group in profile.nvlink_groups}
     if far := sorted({index for group in groups for index in group if index >= len(profiles)}):
         raise UsageError(f"nvlink_groups names card {far[0]}, but the machine has cards 0 to {len(profiles) - 1}")
@@ -253,7 +253,7 @@ def _nvlink_peers(profiles: Sequence[Profile]) -> list[list[int]]:
 
 
 def status(directory: Path) -> MachineStatus:
-    """The state of the machine and of everyone on it."""
+    """The state of the machine and of its clients."""
     size = 1 << 16
     while True:
         buffer, error = ctypes.create_string_buffer(size), ctypes.create_string_buffer(_ERROR_BYTES)
@@ -266,8 +266,8 @@ def status(directory: Path) -> MachineStatus:
 
 
 def inject(directory: Path, card: int, fault: str, **details: float) -> None:
-    """Break or heal a card: `fault` and its details (xid, factor, pid) in the words of the C code."""
-    # Whole numbers in full: a process id may have seven digits.
+    """Break or heal a card: `fault` and its details (xid, factor, pid) as the C code names them."""
+    # Write whole numbers without an exponent: a process id may have seven digits.
     numbers = {key: int(value) if value == int(value) else value for key, value in details.items()}
     words = [f"card={card}", f"fault={fault}", *(f"{key}={value}" for key, value in numbers.items())]
     error = ctypes.create_string_buffer(_ERROR_BYTES)
@@ -277,7 +277,7 @@ def inject(directory: Path, card: int, fault: str, **details: float) -> None:
 
 
 def stop(directory: Path, *, force: bool = False) -> None:
-    """Remove the machine. While processes use it, only with `force`: they then find their cards lost."""
+    """Remove the machine. If processes use it, this needs `force`, and they lose their cards."""
     if not force:
         clients: dict[int, str] = {}
         with contextlib.suppress(OtherLayoutError):
@@ -287,8 +287,8 @@ def stop(directory: Path, *, force: bool = False) -> None:
             who = f"process {pid} ({Path(name).name})"
             uses = f"{who} still uses" if len(clients) == 1 else f"{who} and {len(clients) - 1} more still use"
             raise BatonError(
-                f"{uses} the simulated machine in {directory}; end them first, or stop with --force: "
-                "they then find their cards lost"
+                f"{uses} the simulated machine in {directory}; end them first, or stop it with --force, "
+                "which takes their cards away"
             )
     error = ctypes.create_string_buffer(_ERROR_BYTES)
     if _library().simgpu_destroy(_path(directory), error, _ERROR_BYTES) != 0:
@@ -300,7 +300,7 @@ def stop(directory: Path, *, force: bool = False) -> None:
 def _failure(code: int, error: "ctypes.Array[ctypes.c_char]") -> BatonError:
     sentence = error.value.decode(errors="replace")
     if code == _ABSENT:
-        return NoMachineError(f"{sentence}; `baton simgpu start` makes one")
+        return NoMachineError(f"{sentence}; `baton simgpu start` creates one")
     if code == _MISMATCH:
         return OtherLayoutError(sentence)
     return BatonError(sentence)
@@ -309,7 +309,9 @@ def _failure(code: int, error: "ctypes.Array[ctypes.c_char]") -> BatonError:
 def _path(directory: Path) -> bytes:
     encoded = os.fsencode(directory.absolute())
     if len(encoded) >= 200:
-        raise UsageError(f"the directory {directory} has a path of {len(encoded)} bytes; choose one below 200")
+        raise UsageError(
+            f"the path of {directory} has {len(encoded)} bytes; choose a directory with a path below 200 bytes"
+        )
     return encoded
 
 
@@ -319,7 +321,7 @@ def _library() -> ctypes.CDLL:
     try:
         loaded = ctypes.CDLL(str(path))
     except OSError as error:
-        raise UnavailableError(f"the native library {path} does not load: {error}; run `make native`") from None
+        raise UnavailableError(f"cannot load the native library {path}: {error}; run `make native`") from None
     loaded.simgpu_default_directory.restype = ctypes.c_char_p
     loaded.simgpu_status.restype = ctypes.c_long
     loaded.simgpu_status.argtypes = [

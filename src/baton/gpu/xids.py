@@ -1,10 +1,10 @@
 """What each Xid means for a card. An Xid is the number under which NVIDIA's driver reports an error.
 
-The rows follow NVIDIA's public Xid catalogue. The question they answer here is narrow: must the card be kept from new
-work? Getting it wrong in one direction takes healthy cards away for a program's own bug, in the other it feeds work to
-a broken card. Where the catalogue says to restart the program, the severity is `application`; where it says to reset
-the GPU or worse, `fatal`. Xid 109 is the exception: the catalogue would reset, NVIDIA's own device plugin lets it pass,
-and so do we. A number that is not listed is fatal, because an unknown hardware error must not be waved through.
+The rows follow NVIDIA's public Xid catalogue and answer a narrow question: may the card get new work? One kind of
+mistake takes healthy cards away because of a bug in a program, the other gives work to a broken card. If the catalogue
+says to restart the program, the severity is `application`; if it says to reset the GPU or more, `fatal`. Xid 109 is an
+exception: the catalogue asks for a reset, but NVIDIA's device plugin ignores it, and so does Baton. An unlisted number
+is fatal, because an unknown hardware error must not be ignored.
 """
 
 import msgspec
@@ -13,7 +13,7 @@ from baton.gpu.cards import Severity
 
 
 class Xid(msgspec.Struct, frozen=True):
-    """One row: the number, what it means for the card, and what it is called."""
+    """One row: the number, its severity for the card, and its title."""
 
     number: int
     severity: Severity
@@ -96,5 +96,5 @@ XIDS: dict[int, Xid] = {
 
 
 def classify(number: int) -> Xid:
-    """The row of an Xid; one that is not listed is fatal."""
-    return XIDS.get(number) or Xid(number, Severity.FATAL, "an error that is not in NVIDIA's list")
+    """The row of an Xid; an unlisted one is fatal."""
+    return XIDS.get(number) or Xid(number, Severity.FATAL, "an error that NVIDIA's catalogue does not list")

@@ -84,8 +84,8 @@ def test_starting_the_same_machine_again_changes_nothing(two_t4: Path) -> None:
 @pytest.mark.parametrize("other", [["--gpus", "3"], ["--time-scale", "10"]])
 def test_starting_another_shape_names_the_running_machine(two_t4: Path, other: list[str]) -> None:
     assert fails(two_t4, *TWO_T4, *other, code=1) == (
-        f"baton: another simulated machine (2 x Tesla T4) is in {two_t4}; "
-        "`baton simgpu stop` it first, or choose another place with --dir\n"
+        f"baton: {two_t4} already has another simulated machine (2 x Tesla T4); "
+        "stop it with `baton simgpu stop`, or choose another directory with --dir\n"
     )
 
 
@@ -151,7 +151,7 @@ def test_an_invalid_profile_reports_every_mistake(tmp_path: Path) -> None:
 def test_without_a_machine_every_command_says_how_to_start_one(tmp_path: Path, command: list[str]) -> None:
     told = fails(tmp_path, *command, code=3)
     assert told.startswith(f"baton: no simulated machine in {tmp_path}")
-    assert told.endswith("`baton simgpu start` makes one\n")
+    assert told.endswith("`baton simgpu start` creates one\n")
 
 
 def test_faults_show_in_the_status_until_they_are_healed(two_t4: Path) -> None:
@@ -192,7 +192,7 @@ def test_stop_is_refused_while_a_process_uses_the_machine(two_t4: Path) -> None:
         assert line(program) == "here"
         told = fails(two_t4, "stop", code=1)
         assert told.startswith(f"baton: process {program.pid} (python")
-        assert told.endswith("end them first, or stop with --force: they then find their cards lost\n")
+        assert told.endswith("end them first, or stop it with --force, which takes their cards away\n")
         assert told.count("\n") == 1
         succeeds(two_t4, "stop", "--force")
     fails(two_t4, "status", code=3)
