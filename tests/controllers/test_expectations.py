@@ -5,7 +5,8 @@ import pytest
 
 from baton.controllers import expectations as module
 from baton.controllers.expectations import FreshStore
-from baton.kube.store import Key, Store
+from baton.kube.store import Store
+from baton.model.ids import Key
 from baton.model.meta import Metadata
 
 

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from baton.kube.store import Delta, Key, Store
+from baton.kube.store import Delta, Store
+from baton.model.ids import Key
 from baton.model.meta import Metadata
 
 

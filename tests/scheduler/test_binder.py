@@ -15,9 +15,8 @@ from baton.engine.plan import Binding
 from baton.kube.client import Client
 from baton.kube.kubeconfig import Access
 from baton.kube.recorder import Recorder
-from baton.kube.store import Key
 from baton.model import core
-from baton.model.ids import CardId, NodeName, PodKey
+from baton.model.ids import CardId, Key, NodeName, PodKey
 from baton.scheduler import binder
 from baton.scheduler.binder import Binder
 from baton.scheduler.feed.feed import Feed

@@ -20,8 +20,8 @@ from baton.admission.rules.queues import Tree
 from baton.kube.client import Client
 from baton.kube.errors import ApiError, InvalidError, NotFoundError, UnreachableError
 from baton.kube.informers import Informers
-from baton.kube.store import Key
 from baton.model.core import NAMESPACES, Namespace
+from baton.model.ids import Key
 from baton.model.volcano import QUEUES, Queue
 
 _LOG = structlog.get_logger("baton.admission")

@@ -14,7 +14,7 @@ from typing import Protocol
 from baton.kube.client import Client
 from baton.kube.informers import Scope
 from baton.kube.recorder import Recorder
-from baton.kube.store import Key
+from baton.model.ids import Key
 from baton.model.names import SCHEDULER_NAMES
 from baton.observe.metrics import Metrics
 

@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
-from baton.kube.store import Delta, Key, Named, Store, key_of, version_of
+from baton.kube.store import Delta, Named, Store, key_of, version_of
+from baton.model.ids import Key
 
 T = TypeVar("T", bound=Named)
 

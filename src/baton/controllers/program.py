@@ -27,7 +27,7 @@ from baton.kube.client import Client
 from baton.kube.informers import Informers, Scope
 from baton.kube.queue import WorkQueue
 from baton.kube.recorder import Recorder
-from baton.kube.store import Key
+from baton.model.ids import Key
 from baton.model.names import SCHEDULER_NAMES
 from baton.observe.metrics import Metrics, Row
 from baton.observe.program import Leadership, Lease, Program

@@ -7,8 +7,9 @@ import structlog
 from baton.controllers.controller import Surroundings, Wake
 from baton.kube.errors import ConflictError, NotFoundError
 from baton.kube.informers import Scope
-from baton.kube.store import Delta, Key, Store
+from baton.kube.store import Delta, Store
 from baton.model import times
+from baton.model.ids import Key
 from baton.model.names import FINAL_PHASES
 from baton.model.volcano import JOBS, Job
 

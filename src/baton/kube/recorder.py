@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from baton.errors import BatonError
 from baton.kube.client import Client
 from baton.kube.errors import NotFoundError
 from baton.model import times
-from baton.model.meta import EVENTS, ObjectReference
+from baton.model.meta import EVENTS, ObjectEvent, ObjectReference
 
 _LOG = structlog.get_logger("baton.kube")
 
@@ -74,6 +74,10 @@ class Recorder:
             self._queue.put_nowait((about, reason, self._folded(about, reason, message), kind))
         except asyncio.QueueFull:
             self.dropped += 1
+
+    def record_all(self, about: ObjectReference, events: Iterable[ObjectEvent]) -> None:
+        for event in events:
+            self.record(about, event.reason, event.message, warning=event.warning)
 
     async def run(self) -> None:
         """Write until cancelled; what is still waiting then is written once more, briefly."""

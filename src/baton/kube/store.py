@@ -6,10 +6,9 @@ fails at an object misses that one and hears of all others, like work on a key t
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Generic, NamedTuple, NewType, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
-Key = NewType("Key", str)
-"""`namespace/name`, or `name` for what has no namespace."""
+from baton.model.ids import Key
 
 
 class Metadata(Protocol):

@@ -2,6 +2,8 @@
 
 from typing import NewType
 
+Key = NewType("Key", str)
+"""`namespace/name` of any object, or its name where it has no namespace."""
 NodeName = NewType("NodeName", str)
 PodKey = NewType("PodKey", str)
 """`namespace/name` of a pod."""

@@ -3,6 +3,8 @@
 Frozen and outside of the garbage collector's view, because a cluster's worth of them lives for the life of a program.
 """
 
+from typing import NamedTuple
+
 import msgspec
 
 from baton.model.resource import Resource
@@ -71,6 +73,14 @@ class ObjectReference(msgspec.Struct, frozen=True, gc=False, rename="camel", omi
     uid: str = ""
     api_version: str = ""
     resource_version: str = ""
+
+
+class ObjectEvent(NamedTuple):
+    """An event to record about the object that is being decided on: pure rules return it, a controller records it."""
+
+    reason: str
+    message: str
+    warning: bool = False
 
 
 class Event(msgspec.Struct, frozen=True, rename="camel"):

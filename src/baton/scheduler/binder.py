@@ -24,11 +24,10 @@ from baton.kube.client import Client
 from baton.kube.errors import ApiError, ConflictError, ForbiddenError, NotFoundError, ThrottledError, UnreachableError
 from baton.kube.queue import doubled
 from baton.kube.recorder import Recorder
-from baton.kube.store import Key
 from baton.mapping.cards import binding_annotations
 from baton.model import core
 from baton.model.card_annotations import ASSIGNED_TIME
-from baton.model.ids import NodeName, PodKey
+from baton.model.ids import Key, NodeName, PodKey
 from baton.model.meta import ObjectReference
 from baton.model.numerals import whole_number
 from baton.scheduler.feed.feed import Feed

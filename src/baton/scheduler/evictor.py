@@ -18,9 +18,8 @@ from baton.kube.client import Client
 from baton.kube.errors import ApiError, ConflictError, NotFoundError, ThrottledError, UnreachableError
 from baton.kube.queue import WorkQueue, doubled
 from baton.kube.recorder import Recorder
-from baton.kube.store import Key
 from baton.model import core
-from baton.model.ids import PodKey
+from baton.model.ids import Key, PodKey
 from baton.model.meta import ObjectReference
 from baton.scheduler.feed.feed import Feed
 from baton.scheduler.metrics import Metrics

@@ -21,8 +21,8 @@ from baton.kube.client import Client
 from baton.kube.errors import ConflictError, NotFoundError
 from baton.kube.rate import RateLimit
 from baton.kube.recorder import Recorder
-from baton.kube.store import Key
 from baton.model import core, volcano
+from baton.model.ids import Key
 from baton.model.names import BUILT_IN_QUEUES, ROOT_QUEUE
 from baton.scheduler.binder import Binder
 from baton.scheduler.evictor import Evictor

@@ -15,11 +15,11 @@ import structlog
 from baton.errors import BatonError
 from baton.kube.client import Client
 from baton.kube.errors import ConflictError, NotFoundError
-from baton.kube.store import Key, Store
+from baton.kube.store import Store
 from baton.mapping.cards import ALLOCATING
 from baton.model import core, times
 from baton.model.card_annotations import BIND_PHASE, NODE_LOCK, NODE_LOCK_OWNER, lock_owner
-from baton.model.ids import NodeName, PodKey
+from baton.model.ids import Key, NodeName, PodKey
 from baton.model.names import ENDED_PHASES
 
 _LOG = structlog.get_logger("baton.scheduler")

@@ -13,7 +13,7 @@ from baton.engine.configuration import Configuration
 from baton.engine.verdicts import UnknownWorkloadError
 from baton.kube import garbage
 from baton.kube.client import Client
-from baton.kube.store import Key
+from baton.model.ids import Key
 from baton.model.meta import ObjectReference
 from baton.observe.program import Leadership, Lease, Program, together
 from baton.observe.serving import Address, Readiness, Server, health_routes

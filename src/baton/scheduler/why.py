@@ -9,9 +9,8 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from baton.engine.verdicts import Cause, Verdict
-from baton.kube.store import Key
 from baton.model import core
-from baton.model.ids import GroupKey, PodKey
+from baton.model.ids import GroupKey, Key, PodKey
 from baton.model.names import PodPhase
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from baton.controllers.controller import Surroundings
 from baton.controllers.flow.controller import JobFlowController
 from baton.job_plugins.plugin import AnyObject
 from baton.kube.errors import ConflictError, InvalidError
-from baton.kube.store import Key
+from baton.model.ids import Key
 from baton.model.resource import Resource
 from baton.model.volcano import FLOW, Job, JobFlow, JobTemplate
 from tests.controllers.job.streams import CountingServer, Events

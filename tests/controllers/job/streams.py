@@ -11,7 +11,9 @@ from baton.controllers.controller import Surroundings
 from baton.controllers.job.controller import JobController
 from baton.kube.client import JSON_PATCH
 from baton.kube.errors import ConflictError, InvalidError, NotFoundError
-from baton.kube.store import Key, Store, key_of
+from baton.kube.recorder import Recorder
+from baton.kube.store import Store, key_of
+from baton.model.ids import Key
 from baton.model.resource import Resource
 from baton.model.volcano import Job, Queue
 
@@ -146,6 +148,8 @@ class Events:
 
     def __init__(self) -> None:
         self.recorded: list[tuple[str, str]] = []
+
+    record_all = Recorder.record_all
 
     def record(self, about: Any, reason: str, message: str, **_: Any) -> None:
         self.recorded.append((reason, message))

@@ -9,7 +9,7 @@ import pytest
 
 from baton.controllers.job import controller
 from baton.kube.errors import ForbiddenError, UnreachableError
-from baton.kube.store import Key
+from baton.model.ids import Key
 from baton.model.resource import Resource
 from baton.model.volcano import Command, LifecyclePolicy
 from tests.controllers.job.streams import Stream

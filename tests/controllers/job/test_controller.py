@@ -12,7 +12,8 @@ import pytest
 from baton.controllers import expectations
 from baton.controllers.job import controller
 from baton.kube.errors import ForbiddenError
-from baton.kube.store import Key, key_of
+from baton.kube.store import key_of
+from baton.model.ids import Key
 from baton.model.resource import Resource
 from tests.controllers.job.streams import Stream
 from tests.observe.pages import scrape

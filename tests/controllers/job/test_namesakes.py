@@ -8,8 +8,8 @@ import pytest
 from baton.controllers.job import controller
 from baton.errors import BatonError
 from baton.job_plugins.plugin import AnyObject
-from baton.kube.store import Key
 from baton.model.core import CLAIMS, Pod
+from baton.model.ids import Key
 from baton.model.volcano import VolumeSpec
 from tests.controllers.job.streams import Stream
 

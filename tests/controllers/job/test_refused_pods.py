@@ -9,7 +9,7 @@ import pytest
 
 from baton.controllers.job import controller, tracking
 from baton.kube.errors import ApiError, ForbiddenError, InvalidError
-from baton.kube.store import Key
+from baton.model.ids import Key
 from baton.model.resource import Resource
 from tests.controllers.job.streams import Stream
 

@@ -8,8 +8,8 @@ import pytest
 from baton.controllers.controller import Surroundings
 from baton.controllers.podgroup.controller import PodGroupController
 from baton.kube.errors import ForbiddenError, UnreachableError
-from baton.kube.store import Key
 from baton.model.core import Pod
+from baton.model.ids import Key
 from baton.model.resource import Resource
 from tests.controllers.job.streams import CountingServer, Events
 

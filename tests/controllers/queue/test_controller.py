@@ -8,7 +8,7 @@ import pytest
 from baton.controllers.controller import Surroundings
 from baton.controllers.queue.controller import QueueController
 from baton.kube.errors import UnreachableError
-from baton.kube.store import Key
+from baton.model.ids import Key
 from baton.model.resource import Resource
 from baton.model.volcano import Command, Queue
 from tests.controllers.job.streams import CountingServer, Events

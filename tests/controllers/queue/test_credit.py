@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from baton.controllers.queue.credit import QueueCredits
-from baton.kube.store import Key, Store
+from baton.kube.store import Store
+from baton.model.ids import Key
 from baton.model.volcano import PodGroup, PodGroupSpec, Queue
 
 VERSIONS = itertools.count(1)

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.controllers.queue.tally import GroupTally
-from baton.kube.store import Key, Store
+from baton.kube.store import Store
+from baton.model.ids import Key
 from baton.model.meta import Metadata
 from baton.model.names import PodGroupPhase
 from baton.model.volcano import PodGroup, PodGroupSpec, PodGroupStatus

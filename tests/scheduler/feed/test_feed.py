@@ -12,9 +12,8 @@ from baton.engine.presets import configured
 from baton.engine.state.jobs import Status
 from baton.kube.client import Client
 from baton.kube.kubeconfig import Access
-from baton.kube.store import Key
 from baton.model import core, volcano
-from baton.model.ids import GroupKey, PodKey, QueueName
+from baton.model.ids import GroupKey, Key, PodKey, QueueName
 from baton.model.workloads import Workload
 from baton.scheduler.feed.feed import Feed
 

@@ -9,8 +9,8 @@ import pytest
 
 from baton.engine.objects import NodeTerm, Requirement
 from baton.kube.errors import ConflictError
-from baton.kube.store import Key
 from baton.model import core
+from baton.model.ids import Key
 from baton.scheduler.feed.volumes import NOWHERE, VolumeBook, VolumeError
 
 HOST = "kubernetes.io/hostname"

@@ -13,9 +13,8 @@ from baton.engine.plan import PhaseChange, Plan
 from baton.engine.session.phases import phase_of
 from baton.engine.state.jobs import Job
 from baton.kube.recorder import Recorder
-from baton.kube.store import Key
 from baton.model import core, volcano
-from baton.model.ids import GroupKey, NodeName
+from baton.model.ids import GroupKey, Key, NodeName
 from baton.model.names import PodGroupPhase, PodPhase
 from baton.model.resource import Resource
 from baton.scheduler.feed.feed import Feed

@@ -31,10 +31,10 @@ from baton.kube.client import STRATEGIC_PATCH, Client
 from baton.kube.errors import ConflictError
 from baton.kube.recorder import Recorder
 from baton.kube.reflector import Reflector
-from baton.kube.store import Delta, Key, Store
+from baton.kube.store import Delta, Store
 from baton.model import card_annotations, times
 from baton.model.card_annotations import LOAD, NODE_LOCK, NODE_LOCK_OWNER, OFFERED_CARDS, REGISTER, Share, lock_owner
-from baton.model.ids import CardId, PodUid
+from baton.model.ids import CardId, Key, PodUid
 from baton.model.meta import Metadata, ObjectReference
 from baton.model.names import ENDED_PHASES
 from baton.model.resource import Resource

@@ -7,10 +7,10 @@ import structlog
 from baton.controllers.controller import Surroundings, Wake
 from baton.controllers.cron import rules
 from baton.controllers.expectations import FreshStore
-from baton.controllers.object_events import record
 from baton.kube.errors import ApiError, ConflictError, NotFoundError
 from baton.kube.informers import Scope
-from baton.kube.store import Delta, Key, Store
+from baton.kube.store import Delta, Store
+from baton.model.ids import Key
 from baton.model.meta import OwnerReference
 from baton.model.volcano import BATCH, CRON_JOB_KIND, CRON_JOBS, JOBS, CronJob, CronJobStatus, Job
 
@@ -48,7 +48,7 @@ class CronJobController:
             return None
         jobs = [job for job in self._jobs.members("cron", cron.metadata.uid) if not self._jobs.is_deleted(job)]
         decision = rules.decide(cron, jobs, self._now())
-        record(self._recorder, cron.metadata.reference(CRON_JOB_KIND, BATCH), decision.events)
+        self._recorder.record_all(cron.metadata.reference(CRON_JOB_KIND, BATCH), decision.events)
         for job in decision.delete:
             await self._delete(cron, job)
         status = decision.status

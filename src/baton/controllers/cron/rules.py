@@ -11,10 +11,9 @@ import datetime
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from baton.controllers.object_events import ObjectEvent
 from baton.model import times
 from baton.model.cron import CronError, Schedule, parse, time_zone
-from baton.model.meta import ObjectReference
+from baton.model.meta import ObjectEvent, ObjectReference
 from baton.model.names import CRONJOB_SCHEDULED, FINAL_PHASES, JobPhase
 from baton.model.volcano import BATCH, CRON_JOB_KIND, JOB_KIND, CronJob, CronJobStatus, Job
 

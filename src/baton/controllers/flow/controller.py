@@ -9,13 +9,13 @@ from prometheus_client import Gauge
 from baton.controllers.controller import Surroundings, Wake
 from baton.controllers.expectations import FreshStore
 from baton.controllers.flow import probes, rules
-from baton.controllers.object_events import record
 from baton.errors import BatonError
 from baton.kube.client import JSON_PATCH
 from baton.kube.errors import ApiError, ConflictError, NotFoundError
 from baton.kube.informers import Scope
-from baton.kube.store import Delta, Key, Store
+from baton.kube.store import Delta, Store
 from baton.model.core import PODS, Pod
+from baton.model.ids import Key
 from baton.model.meta import OwnerReference
 from baton.model.names import JOB_NAME, TASK_SPEC, FlowPhase
 from baton.model.volcano import FLOW, JOB_FLOW_KIND, JOB_FLOWS, JOB_TEMPLATES, JOBS, Job, JobFlow, JobTemplate
@@ -81,7 +81,7 @@ class JobFlowController:
         answered = await probes.holding(asked)
         decision = rules.decide(flow, jobs, self._templates_of(flow), answered, new=key not in self._looked_at)
         self._looked_at.add(key)
-        record(self._recorder, flow.metadata.reference(JOB_FLOW_KIND, FLOW), decision.events)
+        self._recorder.record_all(flow.metadata.reference(JOB_FLOW_KIND, FLOW), decision.events)
         # The status must remember the finished jobs before they are deleted.
         if decision.status != flow.status:
             await self._write(flow, decision)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from baton.controllers.flow.patches import patched
-from baton.controllers.object_events import ObjectEvent
+from baton.model.meta import ObjectEvent
 from baton.model.names import FINAL_PHASES, FlowPhase, JobPhase
 from baton.model.volcano import (
     BATCH,

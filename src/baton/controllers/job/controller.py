@@ -27,14 +27,14 @@ from baton.controllers.job.lifecycle import PodView
 from baton.controllers.job.phases import GroupTarget, Order, Plan, World, decide, group_is_open
 from baton.controllers.job.pods import TemplateError, check_template, group_name, view
 from baton.controllers.job.tracking import REFUSED, Memory, is_of, job_keys_of, lost_while_away, target_keys
-from baton.controllers.object_events import record
 from baton.controllers.queue.credit import QueueCredits
 from baton.errors import BatonError
 from baton.job_plugins import Plugin, plugins_of
 from baton.kube.errors import ConflictError, ForbiddenError, NotFoundError, ThrottledError, UnreachableError
 from baton.kube.informers import Scope
-from baton.kube.store import Delta, Key, Store, key_of, version_of
+from baton.kube.store import Delta, Store, key_of, version_of
 from baton.model.core import PODS, PRIORITY_CLASSES, Pod, PriorityClass
+from baton.model.ids import Key
 from baton.model.names import JobEvent, JobPhase, PodPhase
 from baton.model.times import seconds
 from baton.model.volcano import (
@@ -235,7 +235,7 @@ class JobController:
     async def _store_intention(self, job: Job, plan: Plan, memory: Memory) -> Job:
         """Write the plan into the status before any of it is carried out."""
         job = await self._store(job, plan.status, memory)
-        record(self._recorder, job.metadata.reference(JOB_KIND, BATCH), plan.events)
+        self._recorder.record_all(job.metadata.reference(JOB_KIND, BATCH), plan.events)
         memory.forget_causes()
         memory.hurry()
         return job

@@ -24,8 +24,8 @@ from baton.job_plugins.plugin import PluginObject
 from baton.job_plugins.pod_bodies import pod_name
 from baton.kube.client import JSON_PATCH, Client
 from baton.kube.errors import ConflictError, InvalidError, NotFoundError
-from baton.kube.store import Key
 from baton.model.core import CLAIMS, PODS, Pod
+from baton.model.ids import Key
 from baton.model.meta import Metadata
 from baton.model.names import OUT_OF_SYNC
 from baton.model.resource import Resource

@@ -24,8 +24,8 @@ import msgspec
 
 from baton.controllers.job.census import ACTIVE, TARGETED, Slot, counted, doomed_pods, missing_pods, phase_of
 from baton.controllers.job.lifecycle import Happening, PodView, Reaction, happenings, react
-from baton.controllers.object_events import ObjectEvent
 from baton.model.durations import duration_text
+from baton.model.meta import ObjectEvent
 from baton.model.names import JOB_VERSION, BusAction, JobEvent, JobPhase, PodGroupPhase, PodPhase
 from baton.model.times import seconds, stamp
 from baton.model.volcano import Job, JobCondition, JobState, JobStatus, PodGroup

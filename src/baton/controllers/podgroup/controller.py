@@ -14,8 +14,9 @@ from baton.controllers.podgroup import rules
 from baton.errors import BatonError
 from baton.kube.errors import ApiError, ConflictError, ForbiddenError, NotFoundError
 from baton.kube.informers import Scope
-from baton.kube.store import Delta, Key, Store
+from baton.kube.store import Delta, Store
 from baton.model.core import PODS, Pod
+from baton.model.ids import Key
 from baton.model.meta import OwnerReference
 from baton.model.names import BARE_GROUP_PREFIX, GROUP_NAME
 from baton.model.volcano import POD_GROUPS, PodGroup

@@ -11,9 +11,9 @@ import msgspec
 
 from baton.controllers.podgroup.quota_usage import quota_usage, same_usage
 from baton.engine.cards.demands import effective_amounts
-from baton.kube.store import Key
 from baton.mapping.pods import PodWords
 from baton.model.core import Pod
+from baton.model.ids import Key
 from baton.model.meta import OwnerReference
 from baton.model.names import (
     ANNOTATION_PREFIX,

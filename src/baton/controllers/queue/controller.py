@@ -13,14 +13,13 @@ from typing import Any
 import structlog
 
 from baton.controllers.controller import Surroundings, Wake
-from baton.controllers.object_events import record
 from baton.controllers.queue.states import Verdict, judge
 from baton.controllers.queue.tally import FAMILIES, GroupTally
 from baton.kube.errors import ConflictError, NotFoundError
 from baton.kube.informers import Scope
-from baton.kube.store import Delta, Key, Store, key_of, version_of
+from baton.kube.store import Delta, Store, key_of, version_of
 from baton.mapping.cluster import group_queue
-from baton.model.ids import QueueName
+from baton.model.ids import Key, QueueName
 from baton.model.meta import ObjectReference
 from baton.model.names import CLOSED_BY_PARENT, DEFAULT_QUEUE, ROOT_QUEUE, PodGroupPhase
 from baton.model.volcano import COMMANDS, POD_GROUPS, QUEUE_KIND, QUEUES, SCHEDULING, Command, PodGroup, Queue
@@ -111,7 +110,7 @@ class QueueController:
             again_s = await self._write_status(queue, verdict.state)
             await self._mark(queue, verdict)
         about = ObjectReference(kind=QUEUE_KIND, name=key, uid=queue.metadata.uid, api_version=SCHEDULING)
-        record(self._recorder, about, verdict.events)
+        self._recorder.record_all(about, verdict.events)
         await self._finish(commands)
         return again_s
 

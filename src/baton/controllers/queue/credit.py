@@ -9,8 +9,9 @@ PodGroups wait for the scheduler again.
 from collections import Counter
 from typing import NamedTuple
 
-from baton.kube.store import Delta, Key, Store, key_of, version_of
+from baton.kube.store import Delta, Store, key_of, version_of
 from baton.mapping.cluster import group_queue, min_resources
+from baton.model.ids import Key
 from baton.model.names import DEFAULT_QUEUE, QueueState
 from baton.model.numerals import whole_number
 from baton.model.quantities import Amounts, QuantityError, amounts

@@ -12,7 +12,7 @@ program goes on where it was.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from baton.controllers.object_events import ObjectEvent
+from baton.model.meta import ObjectEvent
 from baton.model.names import CLOSED_BY_PARENT, ROOT_QUEUE, BusAction, QueueState
 from baton.model.volcano import Command, Queue
 

@@ -8,8 +8,9 @@ provision it. Volumes of the kinds that came before CSI are counted for the driv
 from collections import Counter
 from collections.abc import Callable
 
-from baton.kube.store import Delta, Key, Store
+from baton.kube.store import Delta, Store
 from baton.model import core
+from baton.model.ids import Key
 from baton.model.quantities import Amounts
 
 EBS, PD, AZURE_DISK = "ebs.csi.aws.com", "pd.csi.storage.gke.io", "disk.csi.azure.com"

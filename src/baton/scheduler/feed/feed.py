@@ -19,12 +19,12 @@ from baton.engine.objects import Hold, PodSpec, Queue
 from baton.engine.verdicts import Cause
 from baton.kube.client import Client
 from baton.kube.reflector import Reflector
-from baton.kube.store import Delta, Key, Store
+from baton.kube.store import Delta, Store
 from baton.mapping import cluster
 from baton.mapping.cards import CardWords
 from baton.mapping.pods import PodWords, expects_group
 from baton.model import core, volcano
-from baton.model.ids import GroupKey, NodeName, PodKey, QueueName
+from baton.model.ids import GroupKey, Key, NodeName, PodKey, QueueName
 from baton.model.meta import OwnerReference
 from baton.model.names import BUILT_IN_QUEUES, ENDED_PHASES
 from baton.model.quantities import QuantityError

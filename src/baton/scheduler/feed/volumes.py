@@ -17,9 +17,10 @@ from baton.engine.objects import requirement_holds as holds
 from baton.errors import BatonError
 from baton.kube.client import Client
 from baton.kube.errors import ConflictError
-from baton.kube.store import Delta, Key, Store
+from baton.kube.store import Delta, Store
 from baton.mapping import selectors
 from baton.model import core
+from baton.model.ids import Key
 from baton.model.quantities import scaled
 from baton.model.resource import Resource
 from baton.scheduler.feed.attachments import Attachment, DriverLimits, attached_as, to_be_attached

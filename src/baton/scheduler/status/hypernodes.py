@@ -17,8 +17,8 @@ from baton.kube.client import Client
 from baton.kube.errors import NotFoundError
 from baton.kube.queue import WorkQueue
 from baton.kube.recorder import Recorder
-from baton.kube.store import Key
 from baton.model import volcano
+from baton.model.ids import Key
 from baton.model.meta import ObjectReference
 from baton.model.times import stamp
 from baton.scheduler.feed.feed import Feed

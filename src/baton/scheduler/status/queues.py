@@ -13,10 +13,10 @@ from baton.engine.engine import Engine
 from baton.kube.client import Client
 from baton.kube.errors import NotFoundError
 from baton.kube.queue import WorkQueue
-from baton.kube.store import Delta, Key
+from baton.kube.store import Delta
 from baton.mapping.cluster import group_queue
 from baton.model import volcano
-from baton.model.ids import QueueName
+from baton.model.ids import Key, QueueName
 from baton.model.names import QueueState
 from baton.model.quantities import Amounts, amounts, text_of
 from baton.scheduler.feed.feed import Feed

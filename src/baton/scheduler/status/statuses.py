@@ -26,9 +26,9 @@ from baton.kube.client import STRATEGIC_PATCH, Client
 from baton.kube.errors import NotFoundError
 from baton.kube.queue import WorkQueue
 from baton.kube.recorder import Recorder
-from baton.kube.store import Delta, Key
+from baton.kube.store import Delta
 from baton.model import core, volcano
-from baton.model.ids import GroupKey, NodeName, PodKey
+from baton.model.ids import GroupKey, Key, NodeName, PodKey
 from baton.model.meta import ObjectReference
 from baton.model.names import PodGroupPhase
 from baton.model.times import stamp
