@@ -17,7 +17,7 @@ from tests.agent.kubelet_server import Kubelet
 from tests.gpu.fake import FakeNvidia
 
 PATIENCE_S = 120.0
-"""Not a measure of anything: only what turns a hang into a failure."""
+"""Only turns a hang into a failure."""
 
 
 class Cards:

@@ -1,8 +1,8 @@
-"""Kubelet's way of choosing devices, without the rest of it: sets, reuse of init containers' devices, chance.
+"""Kubelet's choice of devices, without the rest of kubelet: sets, reuse of init containers' devices, chance.
 
 `Chooser` follows the steps that kubelet 1.36 takes per container and resource when no NUMA hint is in force: take
-what the pod's init containers had, ask for a preference for the whole, take of the answer what is available, and fill
-up at random. Everything it iterates over is shuffled, because kubelet iterates over hash sets.
+the devices of the pod's init containers, ask for a preference for all, take the available part of the answer, and fill
+up at random. Every iteration is in random order, because kubelet iterates over hash sets.
 """
 
 import random
@@ -15,11 +15,11 @@ Ask = Callable[[list[SlotId], list[SlotId], int], list[SlotId]]
 
 
 class NotEnoughError(Exception):
-    """Fewer devices are free than were asked for: the pod fails admission."""
+    """Fewer devices are free than requested: the pod fails admission."""
 
 
 class Chooser:
-    """One resource's devices in kubelet's books."""
+    """Kubelet's records of one resource's devices."""
 
     def __init__(self, devices: Iterable[SlotId], chance: random.Random) -> None:
         self.healthy = set(devices)

@@ -1,10 +1,10 @@
 """A kubelet in this process that a device plugin cannot tell from the real one, with its known weaknesses.
 
-It answers Register by dialling back and asking for the options, opens ListAndWatch once and never again, reads at most
-4 MiB, deletes every socket when it starts, and, when an old stream ends, disconnects whatever client the resource has
-by then. Pods are admitted one at a time with devices picked as kubelet picks them (`Chooser`); answers are kept and
-replayed. `plugins_registry` and PodResources are served as well. Its calls have the deadlines of kubelet's: a call that
-meets a server on its way down may never be answered.
+It answers Register by connecting back and asking for the options, opens ListAndWatch once and never again, reads at
+most 4 MiB, deletes every socket when it starts, and disconnects the present client of a resource when an old stream
+ends. Pods are admitted one at a time, with devices chosen as kubelet does (`Chooser`); answers are stored and replayed.
+It also serves `plugins_registry` and PodResources. Its calls have kubelet's deadlines, because a call to a stopping
+server may never be answered.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _NOTIFY_LIMIT_S = 5.0
 
 
 class AdmissionError(Exception):
-    """The pod failed admission; with kubelet it stays failed."""
+    """The pod failed admission; kubelet never retries it."""
 
 
 class Client:
@@ -54,7 +54,7 @@ class Client:
 
 
 class Kubelet:
-    """One node's kubelet. Directories stay over restarts, as on a disk."""
+    """One node's kubelet. Directories survive restarts, as on a disk."""
 
     def __init__(self, directory: Path, seed: int = 0) -> None:
         self.directory = directory

@@ -1,4 +1,4 @@
-"""`baton agent`: check a file, ask a running one, and one sentence for each thing that is wrong."""
+"""`baton agent`: check a file, ask a running agent, and one sentence for each error."""
 
 import os
 import subprocess
@@ -50,13 +50,13 @@ def test_check_compares_with_the_cards_of_the_node(tmp_path: Path) -> None:
 
 
 def test_status_without_an_agent_is_one_sentence(tmp_path: Path) -> None:
-    done = baton("status", "--socket", str(tmp_path / "nobody.sock"))
+    done = baton("status", "--socket", str(tmp_path / "missing.sock"))
     assert done.returncode == 3
-    assert done.stderr.startswith(f"baton: no agent answers on {tmp_path}/nobody.sock")
+    assert done.stderr.startswith(f"baton: no agent answers on {tmp_path}/missing.sock")
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+def test_a_missing_file_gives_one_sentence(tmp_path: Path) -> None:
     done = baton("--config", str(tmp_path / "absent.yaml"))
     assert done.returncode == 1
     assert done.stderr == f"baton: {tmp_path}/absent.yaml cannot be read: No such file or directory\n"

@@ -1,4 +1,4 @@
-"""The agent's configuration: everything that is wrong is said at once, each with its line and its remedy."""
+"""The agent's configuration: all mistakes are reported at once, each with its line and remedy."""
 
 import pytest
 
@@ -80,13 +80,13 @@ kubelet:
         ("a: [", "is not YAML: line"),
     ],
 )
-def test_a_mistake_is_one_clear_sentence(text: str, sentence: str) -> None:
+def test_each_mistake_gives_one_clear_sentence(text: str, sentence: str) -> None:
     with pytest.raises(DocumentError) as caught:
         configuration.parse(text)
     assert any(part in str(caught.value) for part in sentence.split("|"))
 
 
-def test_rules_pick_cards_by_uuid_index_and_model_and_the_first_that_fits_counts() -> None:
+def test_rules_pick_cards_by_uuid_index_and_model_and_the_first_match_counts() -> None:
     (resource,) = configuration.parse(
         """
 resources:

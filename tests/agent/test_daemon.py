@@ -31,7 +31,7 @@ from tests.gpu.fake import FakeNvidia
 
 GPU = "nvshare.com/gpu"
 PATIENCE_S = 120.0
-"""Not a measure of anything: only what turns a hang into a failure."""
+"""Only turns a hang into a failure."""
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ async def test_offers_every_card_and_answers_about_itself(directory: Path) -> No
     assert cards.closed
 
 
-async def test_the_hook_is_installed_as_soon_as_there_is_room_for_it(
+async def test_the_hook_is_installed_once_there_is_room_for_it(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, tried, installed = host_files.prepare, asyncio.Event(), asyncio.Event()
@@ -77,7 +77,7 @@ async def test_the_hook_is_installed_as_soon_as_there_is_room_for_it(
     assert any("libbaton.so" in mount.host_path for mount in after["main"][GPU].mounts)
 
 
-async def test_a_pod_that_has_ended_holds_nothing_though_an_older_kubelet_still_names_it(directory: Path) -> None:
+async def test_an_ended_pod_holds_no_slots_even_if_an_older_kubelet_lists_it(directory: Path) -> None:
     class Knowing(Companion):
         async def run(self, agent: Agent) -> None:
             pass
@@ -94,7 +94,7 @@ async def test_a_pod_that_has_ended_holds_nothing_though_an_older_kubelet_still_
         assert sorted(card.pods for card in status.cards) == [(), ("default/pod",)]
 
 
-async def test_a_share_of_three_resources_is_on_its_card_only_and_told_once(directory: Path) -> None:
+async def test_a_share_of_three_resources_is_reported_once_and_only_on_its_card(directory: Path) -> None:
     number, memory, cores = (f"volcano.sh/vgpu-{what}" for what in ("number", "memory", "cores"))
     text = config_text(directory, f"[{{name: {number}, kind: vgpu, memory-unit-mib: 1024}}]")
     async with running(directory, Cards(), text) as (_, kubelet):
@@ -142,7 +142,7 @@ async def test_probes_and_metrics_over_http(directory: Path) -> None:
 
 
 async def test_an_address_of_ipv6_is_written_in_brackets(directory: Path) -> None:
-    """As everywhere else; on nodes with no other addresses kubelet's probes find nothing at 0.0.0.0."""
+    """On nodes without IPv4 addresses kubelet's probes reach nothing at 0.0.0.0."""
     with socket.socket(socket.AF_INET6) as free:
         try:
             free.bind(("::1", 0))
@@ -175,7 +175,7 @@ async def test_a_fatal_event_and_a_bad_probe_take_a_card_away_and_good_probes_br
         await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
 
 
-async def test_a_card_that_vanishes_keeps_its_place_as_unhealthy(directory: Path) -> None:
+async def test_a_card_that_vanishes_stays_listed_as_unhealthy(directory: Path) -> None:
     cards = Cards()
     async with running(directory, cards) as (agent, kubelet):
         await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
@@ -185,7 +185,7 @@ async def test_a_card_that_vanishes_keeps_its_place_as_unhealthy(directory: Path
         assert agent.ready
 
 
-async def test_a_changed_file_is_used_and_a_wrong_one_is_not(directory: Path) -> None:
+async def test_a_changed_file_is_loaded_and_an_invalid_one_is_not(directory: Path) -> None:
     async with running(directory, Cards()) as (agent, kubelet):
         await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
         path = directory / "agent.yaml"
@@ -208,8 +208,8 @@ async def test_a_changed_file_is_used_and_a_wrong_one_is_not(directory: Path) ->
         assert len([r for r in kubelet.registrations if r.resource_name == GPU]) == 1, "one registration throughout"
 
 
-async def test_a_resource_that_becomes_another_kind_or_counts_in_another_unit_is_that_at_once(directory: Path) -> None:
-    """Its slots stay as they were, so kubelet has nothing to hear; limits and what schedulers are told depend on it."""
+async def test_a_new_kind_or_unit_of_a_resource_takes_effect_at_once(directory: Path) -> None:
+    """The slots do not change, so kubelet needs no update, but limits and node annotations depend on it."""
     async with running(directory, Cards()) as (agent, kubelet):
         await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
         for unit_mib in (256, 1024):
@@ -220,8 +220,8 @@ async def test_a_resource_that_becomes_another_kind_or_counts_in_another_unit_is
             assert (offer.kind, offer.memory_unit_mib, offer.memory_name) == (Kind.VGPU, unit_mib, "a.b/memory")
 
 
-async def test_what_is_settled_at_the_start_stays_whole_until_the_next_one(directory: Path) -> None:
-    """The lock daemon listens where it did, so that is what a container must still be given."""
+async def test_sections_for_the_start_stay_unchanged_until_the_next_start(directory: Path) -> None:
+    """The lock daemon still listens in the same directory, so containers must still mount that one."""
     async with running(directory, Cards()) as (agent, kubelet):
         await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
         before = agent.config
@@ -234,7 +234,7 @@ async def test_what_is_settled_at_the_start_stays_whole_until_the_next_one(direc
         assert f"{directory}/lock" in [mount.host_path for mount in answers["main"][GPU].mounts]
 
 
-async def test_other_vendors_devices_are_offered_beside(directory: Path) -> None:
+async def test_described_devices_are_offered_beside_cards(directory: Path) -> None:
     (directory / "darwin0").touch()
     kind = f'{{name: darwin, resource: a.b/darwin, discovery: {{files: "{directory}/darwin[0-9]", every-s: 0.1}}, '
     (directory / "darwin.yaml").write_text(kind + 'container: {device-nodes: ["{path}"]}}')
@@ -248,7 +248,7 @@ async def test_other_vendors_devices_are_offered_beside(directory: Path) -> None
 
 
 def write_kind(directory: Path, vendor: str, replicas: int = 1) -> None:
-    """A vendor whose first device is called `unit0`, as anybody's may be, and has a state in a file beside it."""
+    """A vendor whose first device has the common name `unit0`, and a state in a file beside it."""
     (directory / vendor).mkdir()
     (directory / vendor / "unit0").touch()
     (directory / vendor / "unit0.state").write_text("ok")
@@ -259,7 +259,7 @@ def write_kind(directory: Path, vendor: str, replicas: int = 1) -> None:
     )
 
 
-async def test_a_bad_device_of_one_vendor_is_not_that_of_another_with_the_same_name(directory: Path) -> None:
+async def test_an_unhealthy_device_does_not_affect_another_vendors_device_of_the_same_name(directory: Path) -> None:
     for vendor in ("one", "two"):
         write_kind(directory, vendor)
     text = config_text(directory, more="devices: [one.yaml, two.yaml]")
@@ -271,7 +271,7 @@ async def test_a_bad_device_of_one_vendor_is_not_that_of_another_with_the_same_n
 
 
 class AnsweringLock(LockClient):
-    """A lock daemon that is always there and has nothing new to say."""
+    """A lock daemon that always answers."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, tuple, 1.0)
@@ -285,7 +285,7 @@ class AnsweringLock(LockClient):
         return True
 
 
-async def test_what_pods_got_of_the_lock_is_forgotten_with_them_though_nobody_reads_it(
+async def test_lock_times_of_deleted_pods_are_dropped_even_if_no_client_reads_them(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("baton.agent.node.lock_keeper._LOOK_EVERY_S", 0.001)
@@ -297,8 +297,8 @@ async def test_what_pods_got_of_the_lock_is_forgotten_with_them_though_nobody_re
             await lock.told.get()
 
 
-async def test_devices_of_other_vendors_are_no_cards_of_the_lock_and_of_the_labels(directory: Path) -> None:
-    """The lock daemon refuses what it does not know, and with it everything that it is told after."""
+async def test_the_lock_daemon_and_the_labels_do_not_cover_described_devices(directory: Path) -> None:
+    """The lock daemon refuses unknown cards, and the agent then sends nothing further."""
     write_kind(directory, "one", replicas=3)
     text = config_text(directory, more="devices: [one.yaml]")
     async with running(directory, Cards(1), text, [LockKeeper(start=False)]) as (agent, kubelet):
@@ -329,7 +329,7 @@ async def test_a_driver_that_comes_later_is_found(directory: Path, monkeypatch: 
         await task
 
 
-async def test_a_companion_that_fails_is_tried_again_and_disturbs_nobody(
+async def test_a_failing_companion_is_retried_without_affecting_others(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempts: list[int] = []
@@ -351,6 +351,6 @@ async def test_a_companion_that_fails_is_tried_again_and_disturbs_nobody(
         assert await agent.start_refusal(agent.endpoints[GPU].board.offer, []) == "not on my watch"
 
 
-async def test_no_agent_at_the_socket_is_one_sentence(directory: Path) -> None:
-    with pytest.raises(UnavailableError, match=r"no agent answers on .*nobody.sock"):
-        await ask(directory / "nobody.sock", 1.0)
+async def test_a_missing_agent_gives_one_sentence(directory: Path) -> None:
+    with pytest.raises(UnavailableError, match=r"no agent answers on .*missing.sock"):
+        await ask(directory / "missing.sock", 1.0)

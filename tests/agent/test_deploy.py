@@ -16,13 +16,13 @@ def documents(name: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all((DEPLOY / name).read_text()))
 
 
-def test_the_example_configuration_is_right() -> None:
+def test_the_example_configuration_is_valid() -> None:
     config = configuration.load(DEPLOY / "config.yaml")
     assert config.for_node("vgpu-7").resources[0].kind is Kind.VGPU
     assert config.for_node("other").resources[0].name == "nvshare.com/gpu"
 
 
-def test_the_example_of_another_vendor_is_right() -> None:
+def test_the_example_of_another_vendor_is_valid() -> None:
     assert load_kind(DEPLOY / "darwin.yaml").resource == "zju.edu.cn/darwin"
 
 
@@ -47,7 +47,7 @@ def test_the_component_for_the_plugin_registry_mounts_what_that_mode_needs_under
     assert {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"]} == mounted
 
 
-def test_no_container_has_more_than_it_needs() -> None:
+def test_no_container_has_unneeded_privileges() -> None:
     for container in documents("daemonset.yaml")[0]["spec"]["template"]["spec"]["containers"]:
         context = container["securityContext"]
         assert not context.get("privileged")

@@ -20,7 +20,7 @@ def test_generated_modules_are_current(tmp_path: Path) -> None:
     assert fresh == kept, "run `python -m baton.agent.proto`"
 
 
-def test_packages_are_those_that_kubelet_speaks() -> None:
+def test_packages_are_those_of_kubelet() -> None:
     assert deviceplugin_pb2.DESCRIPTOR.package == "v1beta1"
     assert podresources_pb2.DESCRIPTOR.package == "v1"
     assert pluginregistration_pb2.DESCRIPTOR.package == "pluginregistration"

@@ -168,7 +168,7 @@ async def test_health_metrics_and_status_follow_the_cards_of_both_vendors(
 
 
 @pytest.mark.usefixtures("mixed")
-def test_a_rule_by_index_is_about_the_resources_vendor() -> None:
+def test_a_rule_by_index_matches_only_cards_of_the_resources_vendor() -> None:
     cards = (card(0), card(1), amd.card(0), amd.card(1))
     config = configuration.parse(
         f"resources: [{{name: {AMD_RESOURCE}, vendor: amd, cards: [{{index: 1, use: false}}]}}]"
@@ -182,7 +182,7 @@ def test_a_rule_by_index_is_about_the_resources_vendor() -> None:
 
 
 @pytest.mark.usefixtures("mixed")
-def test_what_the_vendor_cannot_do_is_a_mistake_in_the_configuration() -> None:
+def test_an_unsupported_kind_or_unknown_vendor_is_a_mistake_in_the_configuration() -> None:
     with pytest.raises(DocumentError) as caught:
         configuration.parse("resources: [{name: a.b/c, vendor: amd, kind: vgpu}, {name: a.b/d, vendor: nvidea}]")
     assert "resources[0].kind is 'vgpu', whose limits need Baton's hook" in str(caught.value)

@@ -1,4 +1,4 @@
-"""Health that heals: fatal events and bad probes take a card away, good probes bring it back, nothing else does."""
+"""Health: fatal events and failed probes take a card away, good probes return it, and nothing else does either."""
 
 import pytest
 
@@ -33,20 +33,20 @@ def on_link(card: CardId, lanes: int | None, most: int | None) -> Sample:
 
 
 @pytest.mark.parametrize("number", [13, 31, 43, 45, 63, 94])
-def test_an_application_error_or_a_harmless_one_takes_no_card_away(number: int) -> None:
+def test_application_errors_and_harmless_errors_take_no_card_away(number: int) -> None:
     health = tracker()
     assert not health.events([xid(number)], 0.0)
     assert health.unhealthy() == frozenset()
 
 
 @pytest.mark.parametrize("number", [48, 74, 79, 95, 119, 31337])
-def test_a_fatal_or_unknown_error_takes_that_card_and_no_other(number: int) -> None:
+def test_a_fatal_or_unknown_error_takes_only_its_card_away(number: int) -> None:
     health = tracker()
     assert health.events([xid(number)], 0.0)
     assert health.unhealthy() == {A}
 
 
-def test_an_error_that_names_no_card_is_about_all() -> None:
+def test_an_error_without_a_card_is_about_all_cards() -> None:
     health = tracker()
     health.events([CardEvent(None, Severity.FATAL, "NVML cannot wait for events")], 0.0)
     assert health.unhealthy() == {A, B}
@@ -79,7 +79,7 @@ def test_a_flapping_card_stays_away() -> None:
         assert health.unhealthy() == {A}
 
 
-def test_a_card_that_vanishes_from_the_driver_is_bad() -> None:
+def test_a_card_that_the_driver_no_longer_lists_is_unhealthy() -> None:
     health = tracker()
     assert health.probes((CardHealth(A, True),), (), 0.0)
     (verdict,) = [verdict for verdict in health.verdicts() if not verdict.healthy]
@@ -96,7 +96,7 @@ def test_heat_above_a_given_limit_takes_a_card_away_and_cooling_brings_it_back()
     assert health.unhealthy() == frozenset()
 
 
-def test_a_link_that_lost_most_of_its_lanes_takes_a_card_away_until_it_is_trained_anew() -> None:
+def test_a_link_without_most_of_its_lanes_takes_a_card_away_until_it_is_retrained() -> None:
     health = tracker(min_link_percent=50)
 
     def measured(lanes: int) -> tuple[Sample, Sample]:
@@ -112,7 +112,7 @@ def test_a_link_that_lost_most_of_its_lanes_takes_a_card_away_until_it_is_traine
 
 
 @pytest.mark.parametrize(("lanes", "most", "percent"), [(None, None, 50), (1, None, 50), (1, 16, 0)])
-def test_a_link_that_is_unknown_or_not_looked_at_is_good(lanes: int | None, most: int | None, percent: int) -> None:
+def test_an_unknown_or_unchecked_link_is_healthy(lanes: int | None, most: int | None, percent: int) -> None:
     health = tracker(min_link_percent=percent)
     assert not health.probes(probe(), (on_link(A, lanes, most),), 0.0)
 

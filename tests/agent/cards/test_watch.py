@@ -1,4 +1,4 @@
-"""How soon a fault and its end are told: the agent's own delays on virtual time, with the default settings."""
+"""How soon a fault and its end are reported: the agent's delays on virtual time, with the default settings."""
 
 import asyncio
 import contextlib
@@ -24,11 +24,11 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 LIMIT_S = 2.0
 A, B = CardId("GPU-a"), CardId("GPU-b")
 MOMENTS_S = [0.0, 0.01, 0.13, 0.27, 0.399]
-"""When something happens, after a probe."""
+"""The time between a probe and an event."""
 
 
 class AtOnce(Executor):
-    """Answers before the loop can go on, so that no virtual time passes meanwhile."""
+    """Answers before the loop continues, so that no virtual time passes meanwhile."""
 
     def __init__(self, **_: Any) -> None:
         pass
@@ -74,7 +74,7 @@ class Driver:
 
 
 class Node:
-    """A watch over a driver, and how long it takes to tell of something."""
+    """A watch over a driver, and how long it takes to report a change."""
 
     def __init__(self) -> None:
         self.driver = Driver()
@@ -89,7 +89,7 @@ class Node:
     def event(self, xid: int) -> None:
         self.watch.drivers[0].take_events((CardEvent(A, classify(xid).severity, f"Xid {xid}", xid),))
 
-    async def told_after_s(self, unhealthy: set[CardId], limit_s: float = 600.0) -> float:
+    async def reported_after_s(self, unhealthy: set[CardId], limit_s: float = 600.0) -> float:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         async with asyncio.timeout(limit_s):
@@ -121,54 +121,54 @@ def _answers_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("moment_s", MOMENTS_S)
 @pytest.mark.parametrize("fault", ["a defect", "off the bus"])
-async def test_what_a_probe_finds_is_told_within_two_seconds_and_so_is_its_end(fault: str, moment_s: float) -> None:
+async def test_a_defect_and_its_end_are_reported_within_two_seconds(fault: str, moment_s: float) -> None:
     async with watched() as node:
         await asyncio.sleep(1.2 + moment_s)
         if fault == "a defect":
             node.driver.bad[A] = "the driver asks for a reset of this GPU"
         else:
             node.driver.gone.add(A)
-        assert await node.told_after_s({A}) <= LIMIT_S
+        assert await node.reported_after_s({A}) <= LIMIT_S
         await asyncio.sleep(moment_s)
         node.driver.bad.clear()
         node.driver.gone.clear()
-        assert await node.told_after_s(set()) <= LIMIT_S
+        assert await node.reported_after_s(set()) <= LIMIT_S
 
 
 @pytest.mark.parametrize("moment_s", MOMENTS_S)
-async def test_a_fatal_xid_is_told_within_two_seconds_and_so_is_its_end_however_short_it_was(moment_s: float) -> None:
-    """The driver is asked at once: a fault that is over before the next probe would count as one it cannot see."""
+async def test_even_a_short_fatal_xid_and_its_end_are_reported_within_two_seconds(moment_s: float) -> None:
+    """The driver is probed at once: otherwise a fault that ends before the next probe would count as unseen by it."""
     async with watched() as node:
         await asyncio.sleep(1.2 + moment_s)
         node.driver.bad[A] = "GPU is lost"
         node.event(79)
-        assert await node.told_after_s({A}) <= LIMIT_S
+        assert await node.reported_after_s({A}) <= LIMIT_S
         node.driver.bad.clear()
-        assert await node.told_after_s(set()) <= LIMIT_S
+        assert await node.reported_after_s(set()) <= LIMIT_S
 
 
 async def test_a_fatal_xid_that_the_driver_cannot_confirm_holds_the_card() -> None:
     async with watched() as node:
         node.event(79)
-        assert await node.told_after_s({A}) <= LIMIT_S
-        assert Health().hold_s <= await node.told_after_s(set()) <= Health().hold_s + LIMIT_S
+        assert await node.reported_after_s({A}) <= LIMIT_S
+        assert Health().hold_s <= await node.reported_after_s(set()) <= Health().hold_s + LIMIT_S
 
 
-async def test_an_application_error_is_never_told() -> None:
+async def test_an_application_error_is_never_reported() -> None:
     async with watched() as node:
         node.event(31)
         with pytest.raises(TimeoutError):
-            await node.told_after_s({A}, limit_s=300.0)
+            await node.reported_after_s({A}, limit_s=300.0)
 
 
 async def test_a_driver_that_was_loaded_again_is_opened_again() -> None:
-    """The source of the former driver never answers again, and only its end lets the library start again."""
+    """The old source never answers again, and must be closed before the library can be opened again."""
     async with watched() as node:
         former, node.driver = node.driver, Driver()
         former.released.set()
         former.bad = {A: "GPU is lost", B: "GPU is lost"}
-        assert await node.told_after_s({A, B}) <= LIMIT_S
-        await node.told_after_s(set())
+        assert await node.reported_after_s({A, B}) <= LIMIT_S
+        await node.reported_after_s(set())
         assert former.closed
 
 
@@ -177,10 +177,10 @@ async def test_cards_stay_away_while_their_driver_is_not_loaded() -> None:
         node.loaded = False
         node.driver.released.set()
         node.driver.bad = {A: "GPU is lost", B: "GPU is lost"}
-        assert await node.told_after_s({A, B}) <= LIMIT_S
+        assert await node.reported_after_s({A, B}) <= LIMIT_S
         with pytest.raises(TimeoutError):
-            await node.told_after_s(set(), limit_s=300.0)
+            await node.reported_after_s(set(), limit_s=300.0)
         assert node.watch.description == "no driver is loaded"
         node.driver, node.loaded = Driver(), True
-        await node.told_after_s(set())
+        await node.reported_after_s(set())
         assert node.watch.description == "cards in memory"

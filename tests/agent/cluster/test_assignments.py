@@ -1,4 +1,4 @@
-"""The scheduler's choice and kubelet's choice: found, compared, recorded, and never more promised than there is."""
+"""The scheduler's choice and kubelet's choice: found, compared, recorded, and never more promised than exists."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def test_the_node_annotation_has_six_fields_per_card_and_ends_in_a_colon() -> No
 
 
 def test_each_offer_has_its_own_unhealthy_cards() -> None:
-    """Devices of another vendor too: a scheduler must not choose one that kubelet will not give."""
+    """Also devices that a file describes: a scheduler must not choose one that kubelet will not give out."""
     mine = offer("replicas: 2", name="nvshare.com/gpu")
     text = node_annotations.offered_text([(mine, frozenset({B})), (offer("replicas: 3", name="a.b/c"), frozenset({A}))])
     assert [(card.resource, card.id, card.healthy) for card in card_annotations.offered_cards(text or "")] == [
@@ -67,8 +67,8 @@ def test_assigned_shares_are_read_as_the_scheduler_writes_them() -> None:
 
 
 @pytest.mark.parametrize("amount", ["\u00b2", "\u0663", "9" * 9, "9" * 5000, "", "-1", "1.5", " 1"])
-def test_an_amount_that_is_no_number_of_a_card_is_left_out(amount: str) -> None:
-    """Whoever may make pods may write it; were it not left out, no container of the node would start any more."""
+def test_an_invalid_amount_is_ignored(amount: str) -> None:
+    """Every user who may create pods may write it; without this check no container of the node would start again."""
     assert card_annotations.assigned_shares(f"GPU-a,NVIDIA,{amount},0:;GPU-a,NVIDIA,0,{amount}:") == [[], []]
     assert card_annotations.registered_cards(f"GPU-a,{amount},8,NVIDIA-T4,true,hami-core:") == []
     assert card_annotations.registered_cards(f"GPU-a,10,{amount},NVIDIA-T4,true,hami-core:") == []
@@ -77,21 +77,21 @@ def test_an_amount_that_is_no_number_of_a_card_is_left_out(amount: str) -> None:
     assert settle(odd, "c0", ["GPU-a__1"], offer()).shares == (Share(A, 0, 0),)
 
 
-def test_our_own_annotation_names_containers() -> None:
+def test_batons_annotation_names_containers() -> None:
     assert card_annotations.our_cards("main=GPU-a,GPU-b;side=GPU-a") == {"main": [A, B], "side": [A]}
     assert card_annotations.our_cards_text({"main": [A]}) == "main=GPU-a"
 
 
 def test_the_lists_are_matched_to_requesting_containers_only() -> None:
-    """The first container asks for nothing and has no entry."""
+    """The first container requests nothing and has no entry."""
     found = pod("p", 0, 1, 1, ids="GPU-a,NVIDIA,1,0:;GPU-b,NVIDIA,2,0:")
     assert assignments.chosen_shares(found, "c1", offer()) == [Share(A, 1, 0)]
     assert assignments.chosen_shares(found, "c2", offer()) == [Share(B, 2, 0)]
     assert assignments.chosen_shares(found, "c0", offer()) is None
 
 
-def test_a_container_that_asks_for_memory_alone_has_its_place_in_the_lists() -> None:
-    """Schedulers give it a card; those of the next container must not be taken for its."""
+def test_a_container_that_requests_only_memory_has_an_entry_in_the_lists() -> None:
+    """Schedulers give it a card; it must not get the cards of the next container."""
     memory = Quantities({"volcano.sh/vgpu-memory": "1k"})
     two = pod("p", 0, 1, ids="GPU-a,NVIDIA,1000,0:;GPU-b,NVIDIA,2000,0:")
     found = msgspec.structs.replace(two, containers=(Container("c0", memory), two.containers[1]))
@@ -99,7 +99,7 @@ def test_a_container_that_asks_for_memory_alone_has_its_place_in_the_lists() -> 
     assert assignments.cards_for_next([found], [], offer(), 1) == (B,)
 
 
-def test_the_oldest_pod_without_slots_that_wants_this_many_is_answered_for() -> None:
+def test_a_preference_is_for_the_oldest_pod_that_still_needs_this_many_slots() -> None:
     young = pod("young", 1, ids="GPU-b,NVIDIA,1,0:", created="2026-01-01T00:00:09Z")
     old = pod("old", 1, ids="GPU-a,NVIDIA,1,0:", created="2026-01-01T00:00:05Z")
     larger = pod("larger", 2, ids="GPU-b,NVIDIA,1,0:GPU-b,NVIDIA,1,0:", created="2026-01-01T00:00:01Z")
@@ -115,19 +115,19 @@ def test_the_oldest_pod_without_slots_that_wants_this_many_is_answered_for() -> 
     ("written", "memory_mib"), [("3k", 3000), ("3000", 3000), (3000, 3000), ("2Ki", 2048), ("much", 0), ("-1", 0)]
 )
 def test_limits_are_read_as_the_api_server_writes_quantities(written: str | int, memory_mib: int) -> None:
-    """It keeps them in their canonical form: what a manifest calls 3000 comes back as `3k`."""
+    """It stores them in canonical form: 3000 in a manifest comes back as `3k`."""
     asked = Quantities({NUMBER: "1", "volcano.sh/vgpu-memory": written})
     found = msgspec.structs.replace(pod("p", 1), containers=(Container("c0", asked),))
     assert settle(found, "c0", ["GPU-a__1"], offer()).shares == (Share(A, memory_mib, 0),)
 
 
-def test_a_container_that_asks_for_thousands_is_answered_for() -> None:
+def test_a_request_for_thousands_of_slots_is_understood() -> None:
     asked = Quantities({"nvshare.com/gpu": "1k"})
     found = NodePod(PodUid("u"), "ml", "p", "", {card_annotations.OUR_CARDS: "main=GPU-b"}, (Container("main", asked),))
     assert assignments.cards_for_next([found], [], offer("", name="nvshare.com/gpu"), 1000) == (B,)
 
 
-def test_slots_of_other_resources_follow_our_own_annotation() -> None:
+def test_slots_of_other_resources_follow_batons_annotation() -> None:
     plain = offer("", name="nvshare.com/gpu")
     found = NodePod(
         PodUid("u"), "ml", "p", "", {card_annotations.OUR_CARDS: "main=GPU-b"},
@@ -136,14 +136,14 @@ def test_slots_of_other_resources_follow_our_own_annotation() -> None:
     assert assignments.cards_for_next([found], [], plain, 1) == (B,)
 
 
-def test_agreement_is_quiet() -> None:
+def test_matching_choices_record_nothing() -> None:
     found = settle(pod("p", 1, ids="GPU-a,NVIDIA,3000,50:"), "c0", ["GPU-a__1"], offer())
     assert found.mismatch == ""
     assert found.shares == (Share(A, 3000, 50),)
 
 
 class Node:
-    """Pods with their slots, asked about as kubelet asks: before each start of a container."""
+    """Pods with their slots, checked before each start of a container, as kubelet asks."""
 
     def __init__(self, text: str = "kind: vgpu") -> None:
         self.offer = offer(text)
@@ -182,7 +182,7 @@ def test_a_swap_that_fits_is_recorded_and_the_limits_move_with_the_pod() -> None
     assert not found.refusal
 
 
-def test_a_swap_that_would_promise_too_much_is_refused_however_often_kubelet_asks() -> None:
+def test_a_swap_that_promises_too_much_is_refused_on_every_attempt() -> None:
     node = Node()
     node.add("there", 5001, chosen=B, given=B)
     node.add("swapped", 3000, chosen=A, given=B)
@@ -192,14 +192,14 @@ def test_a_swap_that_would_promise_too_much_is_refused_however_often_kubelet_ask
     assert node.start("swapped").refusal
 
 
-def test_more_may_be_promised_where_overcommit_says_so() -> None:
+def test_overcommit_allows_promising_more() -> None:
     node = Node("kind: vgpu, memory-overcommit: 1.5")
     node.add("there", 5001, chosen=B, given=B)
     node.add("swapped", 3000, chosen=A, given=B)
     assert not node.start("swapped").refusal
 
 
-def test_a_refused_swap_does_not_stand_in_the_way_of_the_pod_that_was_there() -> None:
+def test_a_refused_swap_does_not_block_the_pod_that_was_there() -> None:
     """The pod that has what the scheduler chose starts, although the swapped one holds a slot of its card."""
     node = Node()
     node.add("there", 5001, chosen=B, given=B)
@@ -221,8 +221,8 @@ def test_a_refused_swap_starts_when_there_is_room() -> None:
 
 @pytest.mark.parametrize("chosen", [B, None])
 @pytest.mark.parametrize("forget", [False, True])
-def test_a_swap_that_started_counts_for_everybody_after_it(chosen: CardId | None, forget: bool) -> None:
-    """Also for a pod whose cards the scheduler chose before it could hear of the swap, or did not choose at all."""
+def test_a_started_swap_counts_for_all_later_containers(chosen: CardId | None, forget: bool) -> None:
+    """Also for a pod whose cards the scheduler chose before it knew of the swap, or did not choose at all."""
     node = Node()
     node.add("swapped", 5001, chosen=A, given=B)
     assert not node.start("swapped").refusal
@@ -232,7 +232,7 @@ def test_a_swap_that_started_counts_for_everybody_after_it(chosen: CardId | None
     assert "would promise 8001 MiB" in node.start("late").refusal
 
 
-def test_without_a_scheduler_of_ours_the_pods_own_limits_count() -> None:
+def test_without_batons_scheduler_the_pods_own_limits_count() -> None:
     found = settle(pod("p", 1, memory=2000), "c0", ["GPU-b__1"], offer("kind: vgpu, memory-unit-mib: 2"))
     assert found.shares == (Share(B, 4000, 0),)
 
@@ -247,7 +247,7 @@ def test_shares_in_force_come_from_kubelets_records() -> None:
     assert assignments.shares_in_force({one.uid: one}, records, offer()) == {(one.uid, "c0"): (Share(B, 3000, 50),)}
 
 
-def test_limits_of_a_pod_that_the_api_server_has_not_told_of_come_from_kubelets_records() -> None:
+def test_limits_of_a_pod_that_the_api_server_has_not_reported_come_from_kubelets_records() -> None:
     uid, other = PodUid("early"), PodUid("other")
     records = [
         Recorded(uid, "c0", NUMBER, frozenset({"GPU-a__1", "GPU-b__1"})),
@@ -260,7 +260,7 @@ def test_limits_of_a_pod_that_the_api_server_has_not_told_of_come_from_kubelets_
     assert shares == {(uid, "c0"): (Share(A, 6, 1), Share(B, 6, 1))}
 
 
-def test_limits_are_read_by_the_names_that_the_configuration_gives_memory_and_cores() -> None:
+def test_limits_are_read_under_the_configured_names_of_memory_and_cores() -> None:
     named = offer("kind: vgpu, memory-name: example.com/mib, cores-name: example.com/percent", name="example.com/share")
     uid = PodUid("u")
     asked = Quantities({"example.com/share": "1", "example.com/mib": "700", "example.com/percent": "30"})

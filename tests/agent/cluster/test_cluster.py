@@ -1,4 +1,4 @@
-"""What the agent says to an API server and hears from it, without a cluster: an API server of a few lines."""
+"""What the agent writes to an API server and reads from it, with an API server of a few lines."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ VGPU = f"[{{name: {NUMBER}, kind: vgpu, memory-unit-mib: 1024}}]"
 
 
 class ApiServer:
-    """One node and its pods; keeps what it was asked to change."""
+    """One node and its pods; records the requested changes."""
 
     def __init__(self) -> None:
         self.closing = asyncio.Event()
@@ -43,7 +43,7 @@ class ApiServer:
         self.annotations: dict[str, str] = {}
         self.version = 1
         self.in_between = 0
-        """So many times somebody else changes the node before it is patched."""
+        """How often another client changes the node before it is patched."""
 
     async def node(self, _request: web.Request) -> web.Response:
         status = {"conditions": list(self.conditions.values())}
@@ -102,7 +102,7 @@ def directory() -> Iterator[Path]:
 async def connected(
     directory: Path, server: ApiServer, cards: Cards | None = None, resources: str = VGPU, api: str = "{}"
 ) -> AsyncIterator[tuple[Agent, Kubelet]]:
-    """An agent that follows this API server. Everything within has a limit: what is wrong here waits."""
+    """An agent that follows this API server. The block has a time limit, because defects here show as waiting."""
     application = web.Application()
     application.router.add_get("/api/v1/nodes/node-1", server.node)
     application.router.add_patch("/api/v1/nodes/node-1", server.patch_node)
@@ -128,13 +128,13 @@ async def connected(
 
 
 def record(directory: Path, uid: str, slot: str) -> None:
-    """What kubelet notes when it has given a slot."""
+    """Kubelet's record of a slot that it has given out."""
     entry = {"PodUID": uid, "ContainerName": "main", "ResourceName": NUMBER, "DeviceIDs": {"-1": [slot]}}
     content = json.dumps({"Data": {"PodDeviceEntries": [entry]}})
     (directory / "device-plugins" / "kubelet_internal_checkpoint").write_text(content)
 
 
-async def test_nobody_waits_for_pods_that_the_agent_is_not_to_hear_of(
+async def test_the_agent_does_not_wait_for_pods_that_it_does_not_watch(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("_UNKNOWN_POD_LIMIT_S", "_UNKNOWN_START_LIMIT_S"):
@@ -145,7 +145,7 @@ async def test_nobody_waits_for_pods_that_the_agent_is_not_to_hear_of(
         assert await agent.start_refusal(agent.endpoints[NUMBER].board.offer, ["GPU-0__1"]) == ""
 
 
-async def test_the_condition_says_when_it_changed_and_not_when_it_was_repeated(directory: Path) -> None:
+async def test_the_condition_has_the_time_of_its_last_change(directory: Path) -> None:
     server, cards = ApiServer(), Cards()
     async with connected(directory, server, cards) as (agent, _):
         first = await server.told.get()
@@ -162,7 +162,7 @@ async def test_the_condition_says_when_it_changed_and_not_when_it_was_repeated(d
         assert (reason["message"], "lastTransitionTime" in reason) == ("GPU-1: broken in another way", False)
 
 
-async def test_what_is_written_on_a_pod_is_for_that_pod_and_for_no_other_of_its_name(directory: Path) -> None:
+async def test_annotations_are_not_written_on_another_pod_of_the_same_name(directory: Path) -> None:
     server = ApiServer()
     server.add_pod({"volcano.sh/vgpu-ids-new": "GPU-1,NVIDIA,1,0:"})
     async with connected(directory, server) as (agent, _):
@@ -173,7 +173,7 @@ async def test_what_is_written_on_a_pod_is_for_that_pod_and_for_no_other_of_its_
         assert metadata["uid"] == "uid-1", "the API server refuses it for a pod that was made under the same name"
 
 
-async def test_a_container_that_was_refused_and_starts_in_the_end_has_not_failed(directory: Path) -> None:
+async def test_a_refused_container_that_starts_later_has_not_failed(directory: Path) -> None:
     server = ApiServer()
     server.add_pod({"volcano.sh/vgpu-ids-new": "GPU-0,NVIDIA,1,0:", "volcano.sh/bind-phase": "failed"})
     async with connected(directory, server) as (agent, _):
@@ -194,7 +194,7 @@ async def test_a_container_that_was_refused_and_starts_in_the_end_has_not_failed
     ],
     ids=["Volcano's", "no uid", "its own", "of another by its name", "of the next"],
 )
-async def test_the_lock_of_a_node_is_taken_away_by_the_pod_that_it_is_for(
+async def test_only_the_pod_that_a_node_is_locked_for_unlocks_it(
     directory: Path, owner: str | None, stays: bool
 ) -> None:
     server = ApiServer()
@@ -221,8 +221,8 @@ async def test_the_lock_of_a_node_is_taken_away_by_the_pod_that_it_is_for(
         assert left == (lock if stays else {})
 
 
-async def test_records_that_cannot_be_read_lift_nobodys_limits(directory: Path) -> None:
-    """A full table of files, say, or a kubelet that writes them in a new form."""
+async def test_unreadable_records_lift_no_limits(directory: Path) -> None:
+    """For example, too many open files, or a kubelet with a new format."""
     server = ApiServer()
     server.add_pod({"volcano.sh/vgpu-ids-new": "GPU-0,NVIDIA,1,0:"})
     lock = LockDaemon(Paths(directory / "lock"), Config(), NoTelemetry([CardInfo(LockCardId("GPU-0"), 16 << 30)]))

@@ -1,4 +1,4 @@
-"""Node labels: what a pod can ask for, and what is taken away when it is no longer true."""
+"""Node labels: what a pod can select, and which labels are removed when they are no longer true."""
 
 from baton.agent import config as configuration
 from baton.agent.cluster import labels
@@ -39,14 +39,14 @@ def test_no_cards_no_labels() -> None:
     assert labels.gpu_labels("baton.dev", (), ()) == {}
 
 
-def test_only_differences_are_written_and_only_ours_are_removed() -> None:
+def test_only_differences_are_written_and_only_own_labels_are_removed() -> None:
     present = {"baton.dev/gpu.count": "2", "baton.dev/gpu.replicas": "10", "baton.dev/other": "x", "a/gpu.count": "9"}
     wanted = {"baton.dev/gpu.count": "3"}
     assert labels.change(present, wanted, "baton.dev") == {"baton.dev/gpu.count": "3", "baton.dev/gpu.replicas": None}
 
 
-def test_what_others_have_under_the_same_prefix_stays() -> None:
-    """NVIDIA's operator says by such labels where its own programs are to run."""
+def test_labels_of_others_under_the_same_prefix_stay() -> None:
+    """NVIDIA's operator uses such labels to place its own programs."""
     operator = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.deploy.driver": "true"}
     ours = {"nvidia.com/gpu.family": "ampere", "nvidia.com/gpu.model.Tesla-T4": "1"}
     assert labels.change(operator | ours, {}, "nvidia.com") == dict.fromkeys(ours)

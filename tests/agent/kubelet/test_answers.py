@@ -67,7 +67,7 @@ def test_counting_resources_give_nothing() -> None:
     assert answer(config, HostFiles("/hook"), memory, [f"{CARDS[0].id}__1"]) == ContainerEdits()
 
 
-def test_a_pod_that_sets_its_own_cards_is_found_out() -> None:
+def test_a_pod_that_sets_its_own_cards_is_detected() -> None:
     (offer,) = plan(configuration.parse(""), CARDS)
     given = [CARDS[0].id]
     sentence = overridden(offer, given, {"NVIDIA_VISIBLE_DEVICES": "all"}.get)

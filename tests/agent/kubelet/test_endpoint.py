@@ -32,7 +32,7 @@ FAST = life.Pace(first_delay_s=0.02, longest_delay_s=0.1)
 
 
 class Advice:
-    """What the agent would say, settled by the test."""
+    """The agent's answers, set by the test."""
 
     def __init__(self, config: AgentConfig) -> None:
         self.config = config
@@ -72,7 +72,7 @@ def directory() -> Iterator[Path]:
 
 
 class Plugin:
-    """One endpoint, running."""
+    """One running endpoint."""
 
     def __init__(self, directory: Path, text: str = "", count: int = 2, mode: Mode = Mode.REGISTER) -> None:
         self.config = configuration.parse(text)
@@ -129,11 +129,11 @@ async def test_registers_again_when_kubelet_cancels_the_stream_without_restartin
         await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
         await kubelet.cancel_stream(GPU)
         await kubelet.until(lambda: GPU in kubelet.clients and kubelet.allocatable(GPU) == 20)
-        assert kubelet.most_streams == 1, "two registrations were alive at once"
+        assert kubelet.most_streams == 1, "two registrations were active at once"
 
 
 async def test_survives_a_second_plugin_of_the_same_resource_that_dies(directory: Path) -> None:
-    """A rolling update with overlap: the end of the old plugin's stream takes the new one with it, and it returns."""
+    """A rolling update with overlap: the end of the old plugin's stream ends the new one too, which recovers."""
     async with kubelet_server.running(directory) as kubelet:
         old = Plugin(directory)
         async with contextlib.AsyncExitStack() as stack:
@@ -145,7 +145,7 @@ async def test_survives_a_second_plugin_of_the_same_resource_that_dies(directory
                 await kubelet.until(lambda: GPU in kubelet.clients and kubelet.allocatable(GPU) == 14)
 
 
-async def test_a_removed_socket_is_made_anew(directory: Path) -> None:
+async def test_a_removed_socket_is_created_again(directory: Path) -> None:
     async with kubelet_server.running(directory) as kubelet, Plugin(directory).running() as plugin:
         await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
         (directory / "device-plugins" / socket_name(GPU)).unlink()
@@ -153,7 +153,7 @@ async def test_a_removed_socket_is_made_anew(directory: Path) -> None:
         assert plugin.endpoint.registrations >= 1
 
 
-async def test_a_refused_registration_is_tried_again(directory: Path) -> None:
+async def test_a_refused_registration_is_retried(directory: Path) -> None:
     async with kubelet_server.running(directory) as kubelet:
         kubelet.refuse = "not now"
         async with Plugin(directory).running() as plugin:
@@ -163,7 +163,7 @@ async def test_a_refused_registration_is_tried_again(directory: Path) -> None:
             await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
 
 
-async def test_a_bad_card_takes_all_its_slots_and_no_others(directory: Path) -> None:
+async def test_an_unhealthy_card_takes_away_its_own_slots_only(directory: Path) -> None:
     async with kubelet_server.running(directory) as kubelet, Plugin(directory).running() as plugin:
         await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
         plugin.board.show(unhealthy=frozenset({CardId("GPU-1")}))
@@ -172,12 +172,12 @@ async def test_a_bad_card_takes_all_its_slots_and_no_others(directory: Path) -> 
         assert all(card_of(slot) == "GPU-0" for slot in kubelet.books[GPU].healthy)
         plugin.board.show(unhealthy=frozenset())
         await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
-        assert len(kubelet.lists[GPU]) == 3, "a list is sent on change and at no other time"
+        assert len(kubelet.lists[GPU]) == 3, "a list is sent only on change"
 
 
-async def test_a_change_that_changes_nothing_is_not_sent(directory: Path) -> None:
+async def test_an_unchanged_offer_is_not_sent_again(directory: Path) -> None:
     plugin = Plugin(directory)
-    assert not plugin.board.show(unhealthy=frozenset({CardId("GPU-of-somebody-else")}))
+    assert not plugin.board.show(unhealthy=frozenset({CardId("GPU-of-another-node")}))
     assert plugin.board.show(unhealthy=frozenset({CardId("GPU-1")}))
     assert not plugin.board.show(unhealthy=frozenset({CardId("GPU-1")}))
 
@@ -194,7 +194,7 @@ async def test_pods_are_spread_and_get_their_environment(directory: Path) -> Non
         assert set(used.values()) == {5}
 
 
-async def test_init_containers_slots_go_over_to_the_main_container(directory: Path) -> None:
+async def test_the_main_container_takes_over_the_slots_of_init_containers(directory: Path) -> None:
     async with kubelet_server.running(directory) as kubelet, Plugin(directory).running():
         await kubelet.until(lambda: kubelet.allocatable(GPU) == 20)
         answers = await kubelet.admit("pod", {"main": {GPU: 2}}, init={"prepare": {GPU: 1}})
@@ -210,7 +210,7 @@ async def test_init_containers_slots_go_over_to_the_main_container(directory: Pa
         ("resources: [{name: nvshare.com/gpu, max-per-container: 1}]", 2, "max-per-container is 1"),
     ],
 )
-async def test_a_rule_that_kubelets_choice_breaks_fails_the_pod_with_one_sentence(
+async def test_a_choice_of_kubelet_that_breaks_a_rule_fails_the_pod_with_one_sentence(
     directory: Path, text: str, count: int, sentence: str
 ) -> None:
     async with kubelet_server.running(directory) as kubelet, Plugin(directory, text).running():
@@ -229,7 +229,7 @@ async def test_an_unknown_slot_is_refused(directory: Path) -> None:
         assert plugin.advice.given == []
 
 
-async def test_ten_thousand_slots_are_within_kubelets_limit_and_their_question_within_ours(directory: Path) -> None:
+async def test_ten_thousand_slots_fit_in_the_message_limits_of_both_sides(directory: Path) -> None:
     text = "resources: [{name: nvshare.com/gpu, replicas: 2500}]"
     async with kubelet_server.running(directory) as kubelet, Plugin(directory, text, count=4).running():
         await kubelet.until(lambda: kubelet.allocatable(GPU) == 10_000)

@@ -1,7 +1,7 @@
-"""The plugin's life: whatever kubelet does, one registration at a time, and registered again in the end.
+"""The plugin's life cycle: whatever kubelet does, one registration at a time, and registered again in the end.
 
-`World` stands for the machine around the state machine: a kubelet that may restart, lose our socket, cancel streams,
-refuse or ignore registrations, and calls that take a while. It checks the invariants at every step.
+`World` models everything around the state machine: a kubelet that may restart, lose the plugin's socket, cancel
+streams, refuse or ignore registrations, and calls that take time. It checks the invariants at every step.
 """
 
 import random
@@ -18,7 +18,7 @@ Mark = tuple[int, int]
 
 
 class World:
-    """Kubelet, sockets and time around one plugin. Calls under way are completed by `step`, in any order."""
+    """Kubelet, sockets and time around one plugin. `step` completes pending calls, in any order."""
 
     def __init__(self, mode: Mode = Mode.REGISTER, seed: int = 0) -> None:
         self.now_s = 0.0
@@ -49,11 +49,11 @@ class World:
                 case life.Tell(_, reason):
                     self.told.append(reason)
                 case life.StartServer(generation):
-                    assert not self.servers, "a server was started beside a living one"
+                    assert not self.servers, "a server was started beside a running one"
                     self.servers.add(generation)
                     self.pending.append(instruction)
                 case life.Register(generation):
-                    assert self.servers == {generation}, "registered something other than the one living server"
+                    assert self.servers == {generation}, "registered something other than the running server"
                     assert not self.streams, "registered while an old stream was open"
                     self.pending.append(instruction)
                 case _:
@@ -158,14 +158,14 @@ def test_registers_at_once_when_kubelet_is_there() -> None:
     assert world.now_s == 0.0
 
 
-def test_waits_for_kubelet_without_starting_anything() -> None:
+def test_without_kubelet_nothing_is_started() -> None:
     world = World()
     world.look()
     assert world.now_is(State.WAITING)
     assert not world.servers
 
 
-def test_a_restarted_kubelet_is_joined_without_delay() -> None:
+def test_the_plugin_registers_with_a_restarted_kubelet_without_delay() -> None:
     world = serving()
     first = world.life.generation
     world.start_kubelet()
@@ -177,7 +177,7 @@ def test_a_restarted_kubelet_is_joined_without_delay() -> None:
 
 
 def test_a_cancelled_stream_leads_to_a_new_registration_although_kubelet_did_not_restart() -> None:
-    """The race of two plugins of one resource: the end of the other one's stream cancels ours."""
+    """The race of two plugins of one resource: the end of the other plugin's stream cancels this one."""
     world = serving()
     world.cancel(next(iter(world.streams)))
     assert world.now_is(State.STOPPING)
@@ -185,7 +185,7 @@ def test_a_cancelled_stream_leads_to_a_new_registration_although_kubelet_did_not
     assert world.life.registered
 
 
-def test_a_lost_socket_of_ours_leads_to_a_new_one() -> None:
+def test_a_lost_plugin_socket_leads_to_a_new_one() -> None:
     world = serving()
     world.own = None
     world.look()
@@ -194,7 +194,7 @@ def test_a_lost_socket_of_ours_leads_to_a_new_one() -> None:
     assert world.life.registered
 
 
-def test_an_accepted_registration_without_a_stream_is_not_trusted() -> None:
+def test_an_accepted_registration_without_a_stream_is_repeated() -> None:
     world = World()
     world.start_kubelet()
     world.look()
@@ -219,7 +219,7 @@ def test_a_stream_that_comes_and_goes_during_register_counts_as_lost() -> None:
     assert world.now_is(State.STOPPING)
 
 
-def test_refusals_are_answered_with_growing_delays_up_to_the_limit() -> None:
+def test_refusals_lead_to_growing_delays_up_to_the_limit() -> None:
     world = World(seed=7)
     world.start_kubelet()
     delays = []
@@ -236,7 +236,7 @@ def test_refusals_are_answered_with_growing_delays_up_to_the_limit() -> None:
     assert max(delays) <= world.life.pace.longest_delay_s * 1.5
 
 
-def test_a_stream_that_lasted_ends_the_doubling() -> None:
+def test_a_long_lived_stream_resets_the_delay() -> None:
     world = serving()
     world.life.attempts = 12
     world.pass_time(world.life.pace.lasting_s)
@@ -256,7 +256,7 @@ def test_a_new_kubelet_cuts_the_delay_short() -> None:
     assert world.now_is(State.STARTING)
 
 
-def test_events_of_a_former_generation_change_nothing() -> None:
+def test_events_of_an_earlier_generation_change_nothing() -> None:
     world = serving()
     old = Generation(world.life.generation - 1)
     for event in (life.ServerDown(old), life.StreamClosed(old, StreamId(1)), life.Refused(old, "late")):
@@ -293,7 +293,7 @@ def test_in_the_registry_a_lost_stream_leads_to_a_new_socket_for_kubelet_to_find
     assert world.life.generation > generation
 
 
-def test_in_the_registry_a_socket_that_kubelet_does_not_ask_is_made_anew() -> None:
+def test_in_the_registry_a_socket_that_kubelet_ignores_is_created_again() -> None:
     world = World(Mode.REGISTRY)
     world.start_kubelet()
     world.look()
@@ -305,7 +305,7 @@ def test_in_the_registry_a_socket_that_kubelet_does_not_ask_is_made_anew() -> No
     assert world.life.registered
 
 
-def test_in_the_registry_a_kubelet_that_is_away_is_waited_for_without_a_new_socket() -> None:
+def test_in_the_registry_an_absent_kubelet_needs_no_new_socket() -> None:
     world = World(Mode.REGISTRY)
     world.look()
     world.step()

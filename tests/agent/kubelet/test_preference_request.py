@@ -1,4 +1,4 @@
-"""Kubelet's question is read as the generated class reads it, whatever valid form it has."""
+"""Every valid encoding of kubelet's request is decoded as by the generated class."""
 
 import contextlib
 import random
@@ -30,7 +30,7 @@ POOLS = {
 
 
 def read(pool: Pool, content: bytes) -> list[PreferenceRequest]:
-    """As where there are many slots."""
+    """The decoder for many slots."""
     return PreferenceReader(pool, many_slots=0).read(content)
 
 
@@ -47,7 +47,7 @@ def as_generated(pool: Pool, content: bytes) -> list[PreferenceRequest]:
 
 
 def varint(value: int, spare_bytes: int = 0) -> bytes:
-    """A number; with spare bytes, longer than it needs to be, which is allowed."""
+    """A number, optionally encoded in more bytes than necessary, which is allowed."""
     groups = [value >> shift & 0x7F for shift in range(0, max(1, value.bit_length()), 7)] + [0] * spare_bytes
     return bytes([group | 0x80 for group in groups[:-1]] + groups[-1:])
 
@@ -57,7 +57,7 @@ def field(number: int, content: bytes, spare_bytes: int = 0) -> bytes:
 
 
 def near_misses(slot: str) -> list[str]:
-    """What a slot is not called."""
+    """Ids that name no slot."""
     card, _, ordinal = slot.rpartition("__")
     others = [
         f"{card}__0",
@@ -86,7 +86,7 @@ def ids(pool: Pool) -> st.SearchStrategy[str]:
 
 
 def parts(pool: Pool) -> st.SearchStrategy[bytes]:
-    """Container requests: mostly as kubelet writes them, else any fields in any order."""
+    """Container requests: mostly as kubelet encodes them, otherwise any fields in any order."""
     available = st.lists(st.sampled_from(list(pool.slots) or [SlotId("")])).map(
         lambda slots: b"".join(field(1, slot.encode()) for slot in slots)
     )
@@ -110,20 +110,20 @@ def messages(pool: Pool) -> st.SearchStrategy[bytes]:
 @pytest.mark.parametrize("name", POOLS)
 @settings(max_examples=30)
 @given(data=st.data())
-def test_any_valid_form_says_what_the_generated_class_says(name: str, data: st.DataObject) -> None:
+def test_any_valid_encoding_is_decoded_as_by_the_generated_class(name: str, data: st.DataObject) -> None:
     pool = POOLS[name]
     content = data.draw(messages(pool))
     assert read(pool, content) == as_generated(pool, content)
 
 
 @pytest.mark.parametrize("slot", near_misses("GPU-000000000000000000000000000000000001__7"))
-def test_an_id_that_is_nearly_a_slots_is_none(slot: str) -> None:
+def test_an_id_that_almost_names_a_slot_is_unknown(slot: str) -> None:
     asked = api.ContainerPreferredAllocationRequest(available_deviceIDs=[slot], allocation_size=1)
     content = api.PreferredAllocationRequest(container_requests=[asked]).SerializeToString()
     assert not any(read(UUIDS, content)[0].available)
 
 
-def test_a_length_of_two_bytes_is_not_taken_for_one_and_a_slot() -> None:
+def test_a_length_of_two_bytes_is_not_mistaken_for_a_shorter_one() -> None:
     pool = POOLS["that fill one byte"]
     slot = pool.cards[0].slots[11].encode()
     others = field(9, b"") * 8000
@@ -133,7 +133,7 @@ def test_a_length_of_two_bytes_is_not_taken_for_one_and_a_slot() -> None:
 
 
 @given(content=st.binary(max_size=40), cut=st.integers(1, 30))
-def test_a_damaged_message_is_refused_or_read_as_the_generated_class_reads_it(content: bytes, cut: int) -> None:
+def test_a_damaged_message_is_refused_or_decoded_as_by_the_generated_class(content: bytes, cut: int) -> None:
     slots = b"".join(field(1, slot.encode()) for slot in UUIDS.slots)
     for damaged in (content, field(1, slots[:-cut]), field(1, slots)[:-cut]):
         try:
@@ -146,10 +146,10 @@ def test_a_damaged_message_is_refused_or_read_as_the_generated_class_reads_it(co
 
 
 @pytest.mark.parametrize("size", [1, 4, 10])
-def test_the_questions_of_a_large_node_are_read_without_looking_up_one_id(
+def test_requests_on_a_large_node_are_decoded_without_looking_up_ids(
     size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the rest of the message has bytes like a tag: a size of 10 is one."""
+    """Also if the rest of the message contains bytes like a tag, such as a size of 10."""
     pool = Pool(CardSlots.of(CardId(f"GPU-{number:036d}"), number, 1000) for number in range(16))
     slots = list(pool.slots)
     random.Random(1).shuffle(slots)

@@ -20,7 +20,7 @@ def test_the_hook_is_installed_once_per_build_and_older_ones_stay(tmp_path: Path
     assert (first.read_bytes(), second.read_bytes()) == (b"one", b"two")
 
 
-def test_a_hook_that_cannot_be_installed_is_one_sentence(tmp_path: Path) -> None:
+def test_a_hook_that_cannot_be_installed_gives_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("a file, not a directory")
     (tmp_path / "libbaton.so").write_bytes(b"x")
     with pytest.raises(UnavailableError, match=r"the hook cannot be installed in .*store"):

@@ -1,4 +1,4 @@
-"""Whose process it is: the spellings of a pod's cgroup, and kubelet's records of slots."""
+"""The pod of a process: the spellings of a pod's cgroup, and kubelet's records of slots."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_every_spelling_of_a_pods_cgroup_is_read(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["0::/\n", "0::/user.slice/session-1.scope\n", "", "0::/kubepods/podnonsense/x\n"])
-def test_a_process_of_no_pod_has_none(text: str) -> None:
+def test_a_process_outside_of_pods_has_no_pod(text: str) -> None:
     assert pod_in_cgroup(text) is None
 
 
@@ -42,7 +42,7 @@ def test_a_static_pods_uid_without_dashes_is_read() -> None:
     assert found.uid == "a" * 32
 
 
-def test_a_process_that_is_gone_has_no_pod(tmp_path: Path) -> None:
+def test_an_ended_process_has_no_pod(tmp_path: Path) -> None:
     assert pod_of_process(1, tmp_path) is None
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "cgroup").write_text(f"0::/kubepods/pod{UID}/{BOX}\n")
@@ -67,17 +67,17 @@ def test_kubelets_checkpoint_leads_from_a_pod_to_its_slots_and_back(tmp_path: Pa
     records = read_checkpoint(checkpoint(tmp_path))
     (owner,) = owners_of(["GPU-b__2", "GPU-a__1"], "nvshare.com/gpu", records)
     assert (owner.pod_uid, owner.container) == (UID, "main")
-    assert owners_of(["GPU-a__1"], "nvshare.com/gpu", records) == [], "part of a container's slots is nobody's"
+    assert owners_of(["GPU-a__1"], "nvshare.com/gpu", records) == [], "part of a container's slots has no owner"
 
 
-def test_without_a_checkpoint_or_entries_in_it_nobody_has_anything(tmp_path: Path) -> None:
+def test_a_missing_or_empty_checkpoint_has_no_slots(tmp_path: Path) -> None:
     assert read_checkpoint(tmp_path) == []
     (tmp_path / CHECKPOINT).write_text('{"Data": {"PodDeviceEntries": null}}')
     assert read_checkpoint(tmp_path) == []
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"Data": 3}'])
-def test_a_checkpoint_that_cannot_be_read_is_not_an_empty_one(tmp_path: Path, content: str) -> None:
+def test_an_unreadable_checkpoint_is_not_treated_as_empty(tmp_path: Path, content: str) -> None:
     (tmp_path / CHECKPOINT).write_text(content)
     with pytest.raises(UnavailableError, match=r"kubelet's records in .* cannot be read"):
         read_checkpoint(tmp_path)
@@ -95,7 +95,7 @@ def test_kubelets_many_entries_become_one_holding_per_container_and_resource() -
     assert held == [Holding("ml", "p", "main", "nvshare.com/gpu", frozenset({"GPU-a__1", "GPU-b__1"}))]
 
 
-def test_a_slot_in_two_containers_is_found() -> None:
+def test_a_slot_in_two_containers_is_detected() -> None:
     twice = [Holding("ml", name, "main", "r/x", frozenset({"GPU-a__1"})) for name in ("one", "two")]
     assert over_committed(twice) == ["slot GPU-a__1 of r/x is in ml/one/main and in ml/two/main"]
     assert over_committed(twice[:1]) == []

@@ -1,4 +1,4 @@
-"""What the agent asks of the lock daemon: answers in time or not at all, and limits that follow the pod."""
+"""The agent and the lock daemon: answers within a limit, and limits that follow the pod."""
 
 import asyncio
 import tempfile
@@ -21,7 +21,7 @@ from baton.model.ids import CardId, PodUid
 from baton.model.ids import CardId as LockCardId
 
 PATIENT_S = 60.0
-"""Where the limit is not what is tested."""
+"""For tests that are not about the limit."""
 CARD = "GPU-5f2c1a30-9d1b-4c39-8c4e-0d6c2f7f3b11"
 
 
@@ -58,8 +58,8 @@ async def test_without_a_daemon_there_is_no_answer(directory: Path) -> None:
     assert await client.share({CardId(CARD): Sharing.CONCURRENT}) is False
 
 
-async def test_a_daemon_that_hangs_is_given_up_within_the_limit(directory: Path) -> None:
-    """It accepts the connection and says nothing, as a stopped process does."""
+async def test_a_hanging_daemon_is_abandoned_within_the_limit(directory: Path) -> None:
+    """It accepts the connection and never answers, like a stopped process."""
     held = []
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -93,10 +93,8 @@ async def test_limits_follow_the_pod_by_its_uid_and_leave_with_it(daemon: LockDa
     assert daemon.rules == []
 
 
-async def test_a_limit_that_is_gone_already_does_not_stand_in_the_way_of_others(
-    daemon: LockDaemon, directory: Path
-) -> None:
-    """Somebody dropped it by hand, or the daemon did and its answer came too late."""
+async def test_a_limit_that_was_already_dropped_does_not_block_others(daemon: LockDaemon, directory: Path) -> None:
+    """An operator dropped it, or the daemon did and its answer came too late."""
     client = LockClient(directory, samples, PATIENT_S)
     assert await client.limit(lambda: [PodLimits(PodUid("uid-1"), memory_mib=2048)])
     daemon.control(DropRule(daemon.rules[0]))
@@ -104,7 +102,7 @@ async def test_a_limit_that_is_gone_already_does_not_stand_in_the_way_of_others(
     assert [rule.pod_uid for rule in daemon.rules] == ["uid-2"]
 
 
-async def test_limits_that_cannot_be_known_now_stay_as_they_are(daemon: LockDaemon, directory: Path) -> None:
+async def test_limits_stay_in_force_while_they_cannot_be_determined(daemon: LockDaemon, directory: Path) -> None:
     def unknown() -> list[PodLimits]:
         raise UnavailableError("kubelet's records cannot be read")
 
@@ -114,16 +112,16 @@ async def test_limits_that_cannot_be_known_now_stay_as_they_are(daemon: LockDaem
     assert [rule.pod_uid for rule in daemon.rules] == ["uid-1"]
 
 
-async def test_more_cores_than_a_card_has_are_all_of_it(daemon: LockDaemon, directory: Path) -> None:
-    """Kubelet gives 200 units of cores where there are two cards; the daemon counts per card and takes at most 100."""
+async def test_a_request_beyond_one_card_is_capped_at_the_whole_card(daemon: LockDaemon, directory: Path) -> None:
+    """Kubelet gives out 200 units of cores for two cards; the daemon counts per card and accepts at most 100."""
     client = LockClient(directory, samples, PATIENT_S)
     pods = [PodLimits(PodUid("uid-1"), cores_percent=200), PodLimits(PodUid("uid-2"), cores_percent=30)]
     assert await client.limit(lambda: pods)
     assert {rule.pod_uid: rule.cores_percent for rule in daemon.rules} == {"uid-1": 100.0, "uid-2": 30.0}
 
 
-async def test_an_earlier_look_at_the_pods_does_not_undo_a_later_one(daemon: LockDaemon, directory: Path) -> None:
-    """Two containers start at once: whichever call comes to its turn last, it says what is so then."""
+async def test_an_earlier_view_of_the_pods_does_not_undo_a_later_one(daemon: LockDaemon, directory: Path) -> None:
+    """Two containers start at once: the call that gets its turn last sends the limits of that moment."""
     client = LockClient(directory, samples, PATIENT_S)
     pods = [PodLimits(PodUid("uid-1"), memory_mib=2048)]
     calls = [asyncio.create_task(client.limit(lambda: list(pods))) for _ in range(2)]
@@ -132,7 +130,7 @@ async def test_an_earlier_look_at_the_pods_does_not_undo_a_later_one(daemon: Loc
     assert {rule.pod_uid for rule in daemon.rules} == {"uid-1", "uid-2"}
 
 
-async def test_a_daemon_that_was_started_anew_is_told_again(daemon: LockDaemon, directory: Path) -> None:
+async def test_a_restarted_daemon_receives_the_limits_again(daemon: LockDaemon, directory: Path) -> None:
     client = LockClient(directory, samples, PATIENT_S)
     limits = [PodLimits(PodUid("uid-1"), memory_mib=2048)]
     await client.limit(lambda: limits)
@@ -144,7 +142,7 @@ async def test_a_daemon_that_was_started_anew_is_told_again(daemon: LockDaemon, 
     assert len(daemon.rules) == 1
 
 
-async def test_whoever_notices_a_daemon_started_anew_brings_the_limits_back(
+async def test_any_request_that_notices_a_restarted_daemon_restores_the_limits(
     daemon: LockDaemon, directory: Path
 ) -> None:
     client = LockClient(directory, samples, PATIENT_S)
@@ -163,14 +161,12 @@ async def test_sharing_modes_are_set_and_auto_is_left_to_the_daemon(daemon: Lock
     assert daemon.core.cards[LockCardId(CARD)].mode.value == "concurrent"
 
 
-async def test_a_daemon_that_was_started_anew_is_told_the_sharing_modes_again(
-    daemon: LockDaemon, directory: Path
-) -> None:
+async def test_a_restarted_daemon_receives_the_sharing_modes_again(daemon: LockDaemon, directory: Path) -> None:
     client = LockClient(directory, samples, PATIENT_S)
     assert await client.share({CardId(CARD): Sharing.CONCURRENT})
     daemon.control(SetCard(CARD, mode="auto"))
     assert await client.share({CardId(CARD): Sharing.CONCURRENT})
-    assert daemon.core.cards[LockCardId(CARD)].mode.value == "auto", "what somebody set by hand stays"
+    assert daemon.core.cards[LockCardId(CARD)].mode.value == "auto", "a mode that an operator set stays"
     daemon.epoch = "another"
     assert await client.share({CardId(CARD): Sharing.CONCURRENT})
     assert daemon.core.cards[LockCardId(CARD)].mode.value == "concurrent"

@@ -1,4 +1,4 @@
-"""What containers got of the lock and of their cards: only ever growing, and under the right container."""
+"""The lock times and card use of containers: they never decrease, and belong to the right container."""
 
 from baton.agent.kubelet.podresources import Holding, Recorded
 from baton.agent.node.identity import PodProcess
@@ -35,7 +35,7 @@ def test_processes_of_a_container_are_summed_and_a_process_that_ended_still_coun
     assert seen.totals[SIDE, CARD].held_s == 7.5
 
 
-def test_a_daemon_that_counts_from_zero_adds_to_what_was_there() -> None:
+def test_the_counts_of_a_restarted_daemon_are_added_to_the_previous_ones() -> None:
     seen = usage()
     seen.take(status(client(10, 2.0)))
     seen.take(status(client(10, 0.5), epoch="two"))
@@ -43,7 +43,7 @@ def test_a_daemon_that_counts_from_zero_adds_to_what_was_there() -> None:
     assert seen.totals[MAIN, CARD].held_s == 2.75
 
 
-def test_processes_of_no_pod_are_nobodys_and_pods_that_are_gone_are_forgotten() -> None:
+def test_processes_outside_of_pods_do_not_count_and_deleted_pods_are_dropped() -> None:
     seen = usage()
     seen.take(status(client(99, 2.0), client(10, 1.0)))
     assert set(seen.totals) == {(MAIN, CARD)}
@@ -54,7 +54,7 @@ def test_processes_of_no_pod_are_nobodys_and_pods_that_are_gone_are_forgotten() 
 def values(
     metric: str, holdings: list[Holding], records: list[Recorded], names: dict[str, str]
 ) -> list[tuple[str, float]]:
-    """One metric per container name, with one process of each of two containers at work."""
+    """One metric per container name, with one busy process in each of two containers."""
     locks = {(MAIN, CARD): LockTimes(8.0), (SIDE, CARD): LockTimes(3.0)}
     rows = container_rows(
         places_of(holdings, records, {"r/x"}),
@@ -77,17 +77,17 @@ def test_two_containers_of_a_pod_on_one_card_have_their_own_numbers() -> None:
     assert held_by(names, "main", "side") == {"main": 8.0, "side": 3.0}
 
 
-def test_without_names_several_containers_share_a_row_and_one_has_it_all() -> None:
+def test_without_names_several_containers_share_a_row() -> None:
     assert held_by({}, "main", "side") == {"main": 0.0, "side": 0.0, "": 11.0}
     assert held_by({}, "main") == {"main": 11.0}
 
 
-def test_a_container_that_has_not_called_the_driver_is_there_with_zeros() -> None:
+def test_a_container_that_has_not_called_the_driver_is_listed_with_zeros() -> None:
     names = {MAIN.container_id: "main", SIDE.container_id: "side"}
     assert held_by(names, "main", "side", "late")["late"] == 0.0
 
 
-def test_units_of_memory_are_no_slots_and_tell_nothing_about_whose_a_slot_is() -> None:
+def test_units_of_memory_are_no_slots_and_do_not_identify_owners() -> None:
     """A share's unit of memory may have the id of another pod's share: both count from 1."""
     first, second = frozenset({f"{CARD}__1"}), frozenset({f"{CARD}__2"})
     holdings = [

@@ -38,7 +38,7 @@ def test_each_card_has_its_own_number_of_slots() -> None:
     assert offer.pool.cards[0].slots[0] == f"{CARDS[0].id}__1"
 
 
-def test_a_card_promised_under_two_names_is_refused_with_the_remedy() -> None:
+def test_a_card_offered_under_two_names_is_refused_with_a_remedy() -> None:
     with pytest.raises(PlanError) as caught:
         offers(
             "resources: [{name: nvshare.com/gpu}, {name: nvidia.com/gpu, kind: whole, cards: [{index: 0, use: false}]}]"
@@ -70,7 +70,7 @@ def test_a_vgpu_is_three_resources_over_the_same_cards() -> None:
     }
 
 
-def test_more_than_kubelet_can_read_is_refused_with_the_number_that_would_do() -> None:
+def test_too_many_slots_for_kubelet_are_refused_with_a_number_that_works() -> None:
     cards = tuple(card(index, 81920) for index in range(8))
     with pytest.raises(PlanError) as caught:
         offers("resources: [{name: volcano.sh/vgpu-number, kind: vgpu}]", cards)
@@ -84,7 +84,7 @@ def test_a_device_id_that_is_too_long_is_refused() -> None:
         offers("resources: [{name: nvshare.com/gpu}]", (card(0, uuid="G" * 70),))
 
 
-def test_a_rule_without_a_card_is_noticed_but_not_an_error() -> None:
+def test_a_rule_that_matches_no_card_is_reported_but_no_error() -> None:
     config = configuration.parse("resources: [{name: nvshare.com/gpu, cards: [{model: '*H100*', replicas: 2}]}]")
     assert plan(config, CARDS)
     assert unused_rules(config, CARDS) == ["nvshare.com/gpu: cards[0] matches no card of this node"]

@@ -1,4 +1,4 @@
-"""Placement: against a kubelet that chooses at random, every policy keeps its promise for any course of requests."""
+"""Placement: with a kubelet that chooses at random, every policy holds for any sequence of requests."""
 
 import random
 from collections import Counter
@@ -21,9 +21,9 @@ def pool_of(cards: int, slots: int) -> Pool:
 def ask(policy: Policy, pool: Pool, loads: dict[CardId, CardLoad] | None = None) -> Callable[..., list[SlotId]]:
     def answer(available: list[SlotId], must: list[SlotId], size: int) -> list[SlotId]:
         slots = prefer(policy, pool, PreferenceRequest(pool.marks(available), tuple(must), size), loads)
-        assert len(slots) == len(set(slots)) == size, "exactly as many as asked for"
-        assert slots[: len(must)] == must, "what kubelet has taken comes first"
-        assert set(slots) <= set(available), "nothing that is not available"
+        assert len(slots) == len(set(slots)) == size, "exactly as many as requested"
+        assert slots[: len(must)] == must, "the slots that kubelet has taken come first"
+        assert set(slots) <= set(available), "only available slots"
         return slots
 
     return answer
@@ -40,7 +40,7 @@ def counts(pool: Pool, kubelet: Chooser) -> list[int]:
 
 @pytest.mark.parametrize("policy", list(Policy))
 def test_the_answer_is_exact_and_kubelet_never_has_to_choose(policy: Policy) -> None:
-    """What kubelet ends up with is what was answered, whatever order it asks in."""
+    """Kubelet takes exactly the answer, in whatever order it lists the slots."""
     for seed in range(SEQUENCES):
         chance = random.Random(seed)
         pool = pool_of(chance.randint(1, 6), chance.randint(1, 5))
@@ -92,7 +92,7 @@ def test_spread_takes_the_emptiest_cards_after_any_releases() -> None:
             pods.append(got)
             with_room = [card for card, used in before.items() if used < 4]
             used = cards_of(got)
-            assert len(used) == min(size, len(with_room)), "different cards as far as there are any"
+            assert len(used) == min(size, len(with_room)), "different cards where possible"
             for chosen in used:
                 passed_over = [card for card in with_room if card not in used]
                 assert all(before[chosen] <= before[card] for card in passed_over)
@@ -186,7 +186,7 @@ def test_aligned_on_many_cards_finds_the_linked_island_without_trying_every_set(
 
 
 def test_load_follows_real_work_and_not_the_number_of_slots() -> None:
-    """Five sleeping pods on the first card, one busy pod on the second: the next goes to the first."""
+    """Five idle pods on the first card, one busy pod on the second: the next pod goes to the first."""
     pool = pool_of(2, 10)
     used = {slot_id(CardId("GPU-0"), n) for n in range(1, 6)} | {slot_id(CardId("GPU-1"), 1)}
     request = PreferenceRequest(pool.marks(pool.slots.keys() - used), (), 1)
@@ -223,7 +223,7 @@ def test_init_containers_slots_are_kept_and_the_rest_goes_elsewhere() -> None:
         (Policy.SPREAD, ["GPU-0__1", "GPU-0__2"], 0, ""),
     ],
 )
-def test_what_must_not_be_is_refused_in_one_sentence(
+def test_an_invalid_choice_is_refused_in_one_sentence(
     policy: Policy, slots: list[str], limit: int, expected: str
 ) -> None:
     sentence = violation(policy, pool_of(2, 2), slots, limit)

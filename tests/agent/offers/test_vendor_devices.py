@@ -1,4 +1,4 @@
-"""Devices of other vendors by a file: found, offered, given, missed when they vanish, and every mistake named."""
+"""Devices that a file describes: found, offered, given out, unhealthy when they vanish, and every mistake reported."""
 
 import json
 import sys
@@ -62,7 +62,7 @@ def test_a_container_gets_what_the_file_says_for_its_units(machine: Path) -> Non
     assert kind.answer(["darwin1__1"]).environment["DARWIN_DEVICES"] == "darwin1"
 
 
-def test_a_unit_that_vanishes_stays_as_unhealthy_and_heals_when_it_returns(machine: Path) -> None:
+def test_a_unit_that_vanishes_stays_listed_as_unhealthy_and_heals_when_it_returns(machine: Path) -> None:
     kind = load_kind(machine / "darwin.yaml")
     kind.look()
     (machine / "darwin1").unlink()
@@ -102,7 +102,7 @@ def test_a_command_may_list_units_with_fields_of_its_own(tmp_path: Path) -> None
 
 @pytest.mark.process
 @pytest.mark.parametrize("code", ["print('x')", "print('{}')", "raise SystemExit(3)"])
-def test_a_command_that_fails_takes_no_unit_away_but_marks_them(tmp_path: Path, code: str) -> None:
+def test_a_failing_command_marks_units_unhealthy_and_removes_none(tmp_path: Path, code: str) -> None:
     script = tmp_path / "list.py"
     script.write_text('print(\'[{"id": "a"}]\')')
     content = {"name": "x", "resource": "a.b/c", "discovery": {"command": [sys.executable, str(script)]}}
@@ -133,10 +133,10 @@ def listing(tmp_path: Path, rows: list[dict[str, str]], more: str = "") -> FileK
         ([{"id": f"a{n}"} for n in range(41)], "replicas: 1000", "41 devices of 1000 replicas each exceed"),
     ],
 )
-def test_devices_that_cannot_be_told_apart_or_told_of_are_said(
+def test_devices_that_are_ambiguous_or_too_many_are_reported(
     tmp_path: Path, rows: list[dict[str, str]], more: str, sentence: str
 ) -> None:
-    """Not given under one name, nor in a list that kubelet would never read again."""
+    """They are neither offered under one name, nor in a list that is too long for kubelet."""
     kind = listing(tmp_path, rows, more)
     with structlog.testing.capture_logs() as said:
         kind.look()
@@ -146,14 +146,14 @@ def test_devices_that_cannot_be_told_apart_or_told_of_are_said(
 
 @pytest.mark.process
 @pytest.mark.parametrize("text", ["\u00b2", "9" * 5000, "-1", "x"])
-def test_a_number_that_is_none_is_unknown(tmp_path: Path, text: str) -> None:
+def test_an_invalid_number_counts_as_unknown(tmp_path: Path, text: str) -> None:
     kind = listing(tmp_path, [{"id": "a", "numa-node": text, "memory-mib": text}])
     kind.look()
     (terms,) = kind.offer().terms.values()
     assert (terms.card.numa_node, terms.card.memory_mib) == (None, 0)
 
 
-def test_every_mistake_in_a_file_is_named(tmp_path: Path) -> None:
+def test_every_mistake_in_a_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(
         """
@@ -184,7 +184,7 @@ replicas: 0
         assert sentence in str(caught.value)
 
 
-def test_a_name_that_is_taken_is_refused(machine: Path) -> None:
+def test_a_name_that_is_already_in_use_is_refused(machine: Path) -> None:
     with pytest.raises(BatonError, match=r"zju\.edu\.cn/darwin, which is already in use"):
         load_kinds([str(machine / "darwin.yaml")], ["zju.edu.cn/darwin"])
 
