@@ -253,6 +253,7 @@ def fill(
     from baton.sim.parallel import in_parallel
     from baton.sim.report import FILL_COLUMNS, fill_report, fill_rows
     from baton.sim.traces.readers import read_jobs, read_nodes
+    from baton.sim.traces.workload import skipped_rows
 
     _check_writable(html)
     chosen = policies or list(POLICIES)
@@ -265,9 +266,7 @@ def fill(
     found, skipped = read_nodes(nodes)
     note(trace.report(), quiet=quiet)
     if skipped:
-        note(
-            f"{nodes}: {len(skipped):,} rows skipped (first: line {skipped[0].line}, {skipped[0].reason})", quiet=quiet
-        )
+        note(f"{nodes}: {skipped_rows(skipped)}", quiet=quiet)
     tasks = [(policy, seed + offset, load) for policy in chosen for offset in range(seeds)]
     with progress_bar("fills", quiet=quiet) as progress:
         results = in_parallel(fill_task, (trace.jobs, found), tasks, processes=processes, progress=progress)

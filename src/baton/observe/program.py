@@ -138,9 +138,7 @@ async def together(*parts: Coroutine[Any, Any, None]) -> None:
     of exceptions would hide the sentence that an error consists of."""
     tasks = [asyncio.create_task(part) for part in parts]
     try:
-        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        for task in ended:
-            task.result()
+        await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()

@@ -14,7 +14,7 @@ from baton.sim.scheduling_policies import Policy
 from baton.sim.traces.readers import read_jobs, read_nodes
 from baton.sim.traces.recorded import read_state
 from baton.sim.traces.synthetic import SyntheticSettings, generate
-from baton.sim.traces.workload import TraceJob, uniform_cluster
+from baton.sim.traces.workload import TraceJob, skipped_rows, uniform_cluster
 
 
 class Study(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,12 +50,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
         elif nodes is not None:
             listed, skipped = read_nodes(nodes)
             found = tuple(engine_node(node, settings.slots_per_card) for node in listed)
-            rest = (
-                f", {len(skipped):,} rows skipped (first: line {skipped[0].line}, {skipped[0].reason})"
-                if skipped
-                else ""
-            )
-            remarks.append(f"{nodes}: {len(found):,} nodes{rest}")
+            remarks.append(f"{nodes}: {len(found):,} nodes{skipped_rows(skipped, ', ')}")
         else:
             found = tuple(engine_node(node, settings.slots_per_card) for node in uniform_cluster(gpus, cards_per_node))
         jobs: tuple[TraceJob, ...] | None = None

@@ -23,6 +23,7 @@ from baton.gpu.cards import Card, CardEvent, GpuSource, NoDriverError, Sample, V
 from baton.gpu.containers import DriverFiles
 from baton.gpu.vendor import GpuVendor
 from baton.model.ids import CardId
+from baton.observe.program import together
 
 _log = structlog.get_logger(__name__)
 
@@ -53,13 +54,9 @@ class GpuWatch:
 
     async def run(self) -> None:
         """Until cancelled."""
-        tasks = [asyncio.create_task(driver.run(), name=f"{driver.vendor.name} cards") for driver in self.drivers]
         try:
-            await asyncio.gather(*tasks)
+            await together(*(driver.run() for driver in self.drivers))
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             if self._settling is not None:
                 self._settling.cancel()
 

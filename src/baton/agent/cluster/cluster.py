@@ -38,6 +38,7 @@ from baton.model.ids import CardId, Key, PodUid
 from baton.model.meta import Metadata, ObjectReference
 from baton.model.names import ENDED_PHASES
 from baton.model.resource import Resource
+from baton.observe.program import together
 
 _log = structlog.get_logger(__name__)
 
@@ -138,21 +139,18 @@ class ClusterSide(Companion):
         self._agent = agent
         self._recorder = Recorder(self._client, "baton-agent", agent.node)
         self._store.subscribe(self._pod_moved)
-        tasks = [asyncio.create_task(self._report_node(agent)), asyncio.create_task(self._report_load(agent))]
+        parts = [self._report_node(agent), self._report_load(agent)]
         if agent.config.api.events:
-            tasks.append(asyncio.create_task(self._recorder.run()))
+            parts.append(self._recorder.run())
         self._hears_of_pods = agent.config.api.pods
         if self._hears_of_pods:
             selector = f"spec.nodeName={agent.node}"
             reflector = Reflector(self._client, _PODS, self._store, field_selector=selector)
             self._synced = reflector.synced
-            tasks += [asyncio.create_task(reflector.run()), asyncio.create_task(self._restore_limits(agent))]
+            parts += [reflector.run(), self._restore_limits(agent)]
         try:
-            await asyncio.gather(*tasks)
+            await together(*parts)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             await self._client.close()
 
     async def chosen_cards(self, offer: Offer, size: int) -> Sequence[CardId]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = command_app(help="Run, inspect and control jobs on Kubernetes.", no_args_is_help=True)
 
-JobName = Annotated[str, typer.Argument(metavar="NAME", help="The job.", show_default=False)]
+JobName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the job.", show_default=False)]
 
 
 @app.command()
@@ -292,7 +292,7 @@ def _order(
 
 @app.command()
 def delete(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="The jobs.", show_default=False)],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of the jobs.", show_default=False)],
     namespace: NamespaceOption = None,
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 app = command_app(help="Create, inspect and control the queues in which jobs wait.", no_args_is_help=True)
 
-QueueName = Annotated[str, typer.Argument(metavar="NAME", help="The queue.", show_default=False)]
+QueueName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the queue.", show_default=False)]
 _COLUMNS = ("name", "weight", "state", "parent", "inqueue", "pending", "running", "unknown", "completed", "allocated",
             "deserved", "capability")  # fmt: skip
 _ACTIONS = {"open": "OpenQueue", "close": "CloseQueue"}
@@ -28,7 +28,7 @@ def create(
         int, typer.Option("--weight", "-w", min=1, max=65535, help="Share relative to other queues.")
     ] = 1,
     capability: Annotated[
-        str, typer.Option("--capability", metavar="NAME=AMOUNT,…", help="Upper limit of what it may use.")
+        str, typer.Option("--capability", metavar="NAME=AMOUNT,…", help="Upper limit of what the queue may use.")
     ] = "",
     deserved: Annotated[
         str,

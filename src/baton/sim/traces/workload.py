@@ -75,11 +75,14 @@ class Trace(msgspec.Struct, frozen=True):
 
     def report(self) -> str:
         """One sentence on the rows that were read and skipped."""
-        read = f"{self.source}: {len(self.jobs):,} jobs"
-        if not self.skipped:
-            return read
-        first = self.skipped[0]
-        return f"{read}, {len(self.skipped):,} rows skipped (first: line {first.line}, {first.reason})"
+        return f"{self.source}: {len(self.jobs):,} jobs{skipped_rows(self.skipped, ', ')}"
+
+
+def skipped_rows(skipped: Sequence[Skipped], lead: str = "") -> str:
+    """How many rows were skipped, and why the first one was, after the lead; nothing when none was."""
+    if not skipped:
+        return ""
+    return f"{lead}{len(skipped):,} rows skipped (first: line {skipped[0].line}, {skipped[0].reason})"
 
 
 def uniform_cluster(gpus: int, cards_per_node: int = 8, model: str = "GPU") -> tuple[TraceNode, ...]:
