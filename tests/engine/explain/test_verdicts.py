@@ -201,17 +201,17 @@ def test_the_verdict_of_a_job_that_is_not_admitted_names_the_shortage(plugin: st
         ],
         conf=ADMITTING % plugin,
     )
-    told = cluster.run().verdicts["big"]
-    assert told.cause is Cause.NOT_ADMITTED
-    assert f"the job is not admitted: {said}." in told.paragraph()
-    assert told.would_help[0] == "lower the job's minimum"
-    assert told.would_help[1].startswith("more cpu for "), "waiting would not help"
-    assert cluster.engine.explain(GroupKey("team/big"), 0.0).detail == told.detail
+    verdict = cluster.run().verdicts["big"]
+    assert verdict.cause is Cause.NOT_ADMITTED
+    assert f"the job is not admitted: {said}." in verdict.paragraph()
+    assert verdict.would_help[0] == "lower the job's minimum"
+    assert verdict.would_help[1].startswith("more cpu for "), "waiting would not help"
+    assert cluster.engine.explain(GroupKey("team/big"), 0.0).detail == verdict.detail
 
 
 def test_a_job_that_will_be_admitted_is_advised_to_wait() -> None:
     least = (("cpu", 10_000),)
     jobs = [job("runs", on=["a"], what=spec(cpu=3), phase=PodGroupPhase.RUNNING)]
     jobs.append(job("big", pods=0, phase=PodGroupPhase.PENDING, min_resources=least))
-    told = Cluster(nodes=[node("a", cpu=10)], jobs=jobs, conf=ADMITTING % "overcommit").run().verdicts["big"]
-    assert told.would_help == ("lower the job's minimum", "wait until running jobs end")
+    verdict = Cluster(nodes=[node("a", cpu=10)], jobs=jobs, conf=ADMITTING % "overcommit").run().verdicts["big"]
+    assert verdict.would_help == ("lower the job's minimum", "wait until running jobs end")

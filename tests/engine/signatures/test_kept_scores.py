@@ -66,17 +66,17 @@ def workload(seed: int, number: int = 60) -> list[Pod]:
 @pytest.mark.parametrize("conf", ["simple", SPREAD, FRAGMENTATION], ids=["binpack", "spread", "fragmentation"])
 def test_one_cycle_equals_one_fresh_cycle_per_pod(conf: str, seed: int) -> None:
     pods = workload(seed)
-    kept, anew = cluster(conf), cluster(conf)
+    kept, fresh = cluster(conf), cluster(conf)
     pin(kept)
     kept.apply([PodChanged(item) for item in pods])
     placed = {binding.pod: (binding.node, binding.cards) for binding in kept.schedule(0.0).bindings}
     expected = {}
     for item in pods:
-        anew.configure(configured(conf))
-        pin(anew)
+        fresh.configure(configured(conf))
+        pin(fresh)
         events: list[Event] = [PodChanged(item)]
-        anew.apply(events)
-        for binding in anew.schedule(0.0).bindings:
+        fresh.apply(events)
+        for binding in fresh.schedule(0.0).bindings:
             expected[binding.pod] = (binding.node, binding.cards)
     assert placed == expected
 

@@ -254,11 +254,11 @@ def test_rebuilt_equals_incrementally_updated(seed: int, preset: str) -> None:
         engine.apply(world.carry_out(engine.schedule(float(cycle))))
     fresh = Engine(configured(preset))
     fresh.apply(world.everything())
-    mine, told = _picture(engine), _picture(fresh)
+    mine, rebuilt = _picture(engine), _picture(fresh)
     # Only one of the engines knows terms that no pod has any more.
-    mine["near"] = {key: counts for key, counts in mine["near"].items() if key in told["near"]}
+    mine["near"] = {key: counts for key, counts in mine["near"].items() if key in rebuilt["near"]}
     for part in mine:
-        assert mine[part] == told[part], part
+        assert mine[part] == rebuilt[part], part
     one, other = engine.schedule(100.0), fresh.schedule(100.0)
     assert one.bindings == other.bindings
     assert one.evictions == other.evictions

@@ -168,7 +168,7 @@ def allocate(session: Session) -> None:
             if job.phase is PodGroupPhase.PENDING:
                 session.decisions.set_phase(job, PodGroupPhase.INQUEUE)
     lanes: dict[str, _Lane] = {}
-    in_parts: list[Job] = []
+    partial: list[Job] = []
     unfit = Unfit(session)
     newcomers = _Newcomers(session)
     for job in list(session.state.active.values()):
@@ -188,11 +188,11 @@ def allocate(session: Session) -> None:
         if job.queue.name not in lanes:
             lanes[job.queue.name] = _Lane(session, job.queue)
         if job.ready and not session.votes.job_ready(job):
-            in_parts.append(job)
+            partial.append(job)
         else:
             lanes[job.queue.name].add(job)
     session.nominees.hold()
-    for job in sorted(in_parts, key=session.votes.job_key):
+    for job in sorted(partial, key=session.votes.job_key):
         if _turn(session, lanes[job.group.queue], job, newcomers):
             lanes[job.group.queue].add(job)
     order = _Order(session, lanes)
@@ -282,10 +282,10 @@ class _Try:
 
     def run(self) -> Rank | None:
         if self._job.group.close:
-            return self._session.places.domains.attempt(self._job, self.statement, self._afresh)
+            return self._session.places.domains.attempt(self._job, self.statement, self._start_over)
         return self._once()
 
-    def _afresh(self) -> Rank | None:
+    def _start_over(self) -> Rank | None:
         """Start over in another hyper node. With parts, each part is tried in several hyper nodes: a task that one
         refused may fit in the next."""
         self.waiting = self._tasks.copy()

@@ -42,7 +42,7 @@ def between_jobs(session: Session, job: Job, allowed: Allowed | None = None) -> 
         return other.job is not None and other.job is not job and other.job.group.priority <= priority
 
     def final(preemptor: Task, victims: Sequence[Task]) -> list[Task]:
-        return _for_good(session, preemptor, (allowed or session.votes.preemptable)(preemptor, victims))
+        return _victims_that_stay_away(session, preemptor, (allowed or session.votes.preemptable)(preemptor, victims))
 
     by_row = session.decisions.evictable().get(queue.name, {})
     maker = RoomMaker(session, by_row, eligible, final, f"preempted by {job.key}")
@@ -54,7 +54,7 @@ def between_jobs(session: Session, job: Job, allowed: Allowed | None = None) -> 
     return keep_or_discard(session, job, statement)
 
 
-def _for_good(session: Session, preemptor: Task, victims: list[Task]) -> list[Task]:
+def _victims_that_stay_away(session: Session, preemptor: Task, victims: list[Task]) -> list[Task]:
     """The victims that would not take their room back. If their job has the preemptor's priority, whatever the plugins
     allow, these are tasks that their gang does not need, or whose job keeps at least the share that the preemptor's job
     reaches."""

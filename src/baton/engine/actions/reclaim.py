@@ -48,7 +48,7 @@ def _of_others(session: Session, queue: QueueShare) -> dict[int, list[Task]]:
     return by_row
 
 
-def _for_good(session: Session, reclaimer: Task, victims: Sequence[Task]) -> list[Task]:
+def _victims_that_stay_away(session: Session, reclaimer: Task, victims: Sequence[Task]) -> list[Task]:
     """The victims that would not take their room back, and those that are less important.
 
     A tier with only `gang` or `conformance` allows any victim, even if the victim's queue is within its deserved share
@@ -98,7 +98,7 @@ def reclaim_for(session: Session, job: Job, queue: QueueShare, allowed: Allowed 
         return other.status is Status.RUNNING
 
     def final(reclaimer: Task, victims: Sequence[Task]) -> list[Task]:
-        return _for_good(session, reclaimer, (allowed or session.votes.reclaimable)(reclaimer, victims))
+        return _victims_that_stay_away(session, reclaimer, (allowed or session.votes.reclaimable)(reclaimer, victims))
 
     reason = f"reclaimed by queue {queue.name} for {job.key}"
     maker = RoomMaker(session, _of_others(session, queue), eligible, final, reason)

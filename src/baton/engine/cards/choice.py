@@ -1,6 +1,6 @@
 """Which cards of one node a pod gets: the search over its containers, phases and preferences.
 
-What a pod is charged for a card is the largest sum over its phases: each init container runs alone with the sidecars
+A pod is charged for a card by the largest sum over its phases: each init container runs alone with the sidecars
 before it, then all other containers run together.
 """
 

@@ -89,13 +89,13 @@ class Needs:
         "cards",
         "charge",
         "charge_places",
+        "depends_on_pods",
         "gpu_milli",
         "number",
         "places",
         "request",
         "ruled",
         "spec",
-        "worldly",
     )
 
     def __init__(self, number: int, spec: PodSpec, resources: ResourceNames) -> None:
@@ -115,7 +115,7 @@ class Needs:
         """Positions sorted by name, so that sums over them do not depend on which name was seen first."""
         self.charge_places: npt.NDArray[np.intp] = np.flatnonzero(charged)
         self.ruled = spec.card_rules != CardRules()
-        self.worldly = bool(
+        self.depends_on_pods = bool(
             spec.affinity
             or spec.anti_affinity
             or spec.preferred_affinity

@@ -159,7 +159,7 @@ def spare_needless(session: Session, job: Job, statement: Statement, permitted: 
         for victim in sorted(kept.victims, key=lambda item: _importance(item[0]), reverse=True):
             statement.discard()
             fewer = [item for item in kept.victims if item[0] is not victim[0]]
-            statement = _placed_anew(session, tasks, fewer, permitted)
+            statement = _placed_again(session, tasks, fewer, permitted)
             if len(statement.allocated) + len(statement.pipelined) == len(tasks) and session.votes.job_pipelined(job):
                 kept, changed = _Attempt.of(statement), True
             else:
@@ -191,7 +191,7 @@ class _Attempt(NamedTuple):
         return statement
 
 
-def _placed_anew(
+def _placed_again(
     session: Session,
     tasks: Sequence[Task],
     victims: Sequence[tuple[Task, str, Task | None]],
@@ -265,8 +265,8 @@ class RoomMaker:
         # One query about all tasks is cheaper than one per row, and most tasks may not evict any other. A queue or a
         # gang that can spare one task names one; if that one does not help, another one on another row may.
         on_row = {row: others for row in self._by_row if possible[row] and (others := self._on(row))}
-        anybody = self._allowed(task, [other for others in on_row.values() for other in others])
-        named = {other.row for other in anybody}
+        allowed = self._allowed(task, [other for others in on_row.values() for other in others])
+        named = {other.row for other in allowed}
         for rows in (named, on_row.keys() - named) if named else ():
             least = {row: min(map(_importance, on_row[row])) for row in rows}
             yield sorted(rows, key=lambda row: (least[row], row))

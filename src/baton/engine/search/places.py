@@ -67,17 +67,17 @@ class Places:
         """The best node with room now, or otherwise the best one with room later."""
         signature = self._cache.of(task, self)
         self._cache.refresh(signature, task, self)
-        worldly = self._is_worldly(task)
+        depends_on_pods = self._depends_on_pods(task)
         within = self.domains.rows(task) if task.job is not None and task.job.group.close else None
         if len(signature.score):
-            placement = self._best(task, signature, signature.score, worldly, within, later=False)
+            placement = self._best(task, signature, signature.score, depends_on_pods, within, later=False)
             if placement is not None:
                 return placement
-        later = self._later(signature, worldly)
+        later = self._later(signature, depends_on_pods)
         if later is None or not len(later):
             return None
         with self.foreseen():
-            return self._best(task, signature, later, worldly, within, later=True)
+            return self._best(task, signature, later, depends_on_pods, within, later=True)
 
     def is_hopeless(self, task: Task) -> bool:
         """Whether no node would take such a task, regardless of pods elsewhere. Cheap while no node changes."""
@@ -101,7 +101,7 @@ class Places:
             yield Check(OUTSIDE, nodes.column(allowed), resolvable=False)
         for filters in self._filters:
             yield from filters(task, nodes)
-        if self._is_worldly(task):
+        if self._depends_on_pods(task):
             for world_filters, _ in self._world_filters:
                 yield from world_filters(task, nodes)
         yield from room_checks(task, nodes, self._state.placed, self._exclusions(task))
@@ -209,9 +209,16 @@ class Places:
         return not self._exclusions(task)
 
     def _best(
-        self, task: Task, signature: Signature, scores: Floats, worldly: bool, within: Rows | None, *, later: bool
+        self,
+        task: Task,
+        signature: Signature,
+        scores: Floats,
+        depends_on_pods: bool,
+        within: Rows | None,
+        *,
+        later: bool,
     ) -> Placement | None:
-        seen = scores if within is None and not worldly else self._seen(task, scores, within)
+        seen = scores if within is None and not depends_on_pods else self._seen(task, scores, within)
         while True:
             row = signature.best() if seen is signature.score else int(seen.argmax())
             if seen[row] == NEVER:
@@ -226,11 +233,11 @@ class Places:
             seen[row] = NEVER
             signature.best_row = -1
 
-    def _later(self, signature: Signature, worldly: bool) -> Floats | None:
+    def _later(self, signature: Signature, depends_on_pods: bool) -> Floats | None:
         """Scores of nodes that will have room. If pods elsewhere matter, nodes with room now are included: the pod that
         rules such a node out may be leaving."""
         table = self._state.table
-        if not worldly or not table.unsettled[: table.count].any():
+        if not depends_on_pods or not table.unsettled[: table.count].any():
             return signature.later
         if signature.later is None or not len(signature.later):
             return signature.score.copy()
@@ -256,7 +263,7 @@ class Places:
         confined[within] = seen
         return confined
 
-    def _is_worldly(self, task: Task) -> bool:
+    def _depends_on_pods(self, task: Task) -> bool:
         """Whether pods elsewhere influence where the task goes."""
         if self._concerns_others(task):
             return True
@@ -267,7 +274,7 @@ class Places:
 
     def _concerns_others(self, task: Task) -> bool:
         """Whether the task has rules about other pods' labels, or they about its labels; if so, all plugins apply."""
-        return task.needs.worldly or self._state.placed.concerns(task)
+        return task.needs.depends_on_pods or self._state.placed.concerns(task)
 
     def _allowed_cards(self, task: Task, row: int) -> list[bool] | None:
         exclusions = self._exclusions(task)

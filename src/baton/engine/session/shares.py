@@ -149,10 +149,10 @@ class InqueueSums:
         table = self._state.table
         if self._elastic_as_of != (table.epoch, len(table.changes)):
             self._elastic_as_of = (table.epoch, len(table.changes))
-            self._elastic = self._work_out_elastic()
+            self._elastic = self._elastic_sums()
         return self._elastic.get(queue.name, self._resources.zeros())
 
-    def _work_out_elastic(self) -> dict[QueueName, Vector]:
+    def _elastic_sums(self) -> dict[QueueName, Vector]:
         sums: dict[QueueName, Vector] = {}
         for share in self._state.queues.values():
             for job in share.jobs.values():

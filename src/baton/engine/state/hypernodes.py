@@ -136,7 +136,7 @@ class Forest:
         self._stale = False
         self._epoch = self._table.epoch
         if self.hyper_nodes or self.tiers:
-            self._work_out()
+            self._recompute()
 
     def named_tier(self, closeness: Closeness) -> int | None:
         """The highest allowed tier; None for any, -1 when no tier has the given name."""
@@ -152,7 +152,7 @@ class Forest:
             if highest is None or tier.number <= highest:
                 yield tier
 
-    def _work_out(self) -> None:
+    def _recompute(self) -> None:
         self.version += 1
         self.problems, self.counts = {}, {}
         used = {
@@ -175,9 +175,9 @@ class Forest:
                 by_tier.setdefault(item.tier, []).append(Domain(item.name, item.tier, rows))
             else:
                 problems.append("it contains no node of the cluster")
-            told = [problem for problem in problems if problem]
-            if told:
-                self.problems[item.name] = "; ".join(told)
+            found = [problem for problem in problems if problem]
+            if found:
+                self.problems[item.name] = "; ".join(found)
         self.tiers = [Tier(number, by_tier[number], self._table.count) for number in sorted(by_tier)]
         for tier in self.tiers:
             self._find_overlaps(tier)

@@ -157,9 +157,9 @@ class Intake:
         plan = task.needs.cards
         if not task.pod.cards or len(task.pod.cards) < sum(demand.cards for demand in plan.demands):
             return False  # it does not report all of them, such as whole cards that kubelet chooses
-        told = self._state.ledger.assignment_of(task.row, task.pod.cards, plan)
+        reported = self._state.ledger.assignment_of(task.row, task.pod.cards, plan)
         holding = self._state.ledger.holders.get(task.key)
-        return sorted(told.charges) != sorted(holding.assignment.charges if holding is not None else ())
+        return sorted(reported.charges) != sorted(holding.assignment.charges if holding is not None else ())
 
     def _new_task(self, pod: Pod) -> Task:
         needs = self._state.needs_of(pod.spec)
