@@ -98,7 +98,7 @@ def test_shortest_first_uses_the_known_durations() -> None:
     _, told = replay(jobs, "sjf")
     assert told == {"first": (0, 10), "short": (10, 15), "long": (15, 115)}
     _, guessed = replay(jobs, "sjf-predicted")
-    assert guessed == {"first": (0, 10), "long": (10, 110), "short": (110, 115)}, "nobody has a history yet"
+    assert guessed == {"first": (0, 10), "long": (10, 110), "short": (110, 115)}, "no family has a history yet"
 
 
 def test_history_teaches_which_families_are_short() -> None:
