@@ -1,4 +1,4 @@
-"""A machine of simulated GPUs and a place for a lock daemon, both the test's own."""
+"""A machine of simulated GPUs and a directory for a lock daemon, separate for each test."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ from baton.lock.paths import Paths
 
 TIME_SCALE = 60.0
 PATIENCE_S = 120.0
-"""Not a measure of anything: only what turns a hang into a failure."""
+"""Not a limit on the product: it only turns a hang into a failure."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Machine:
         return process
 
     def end_all(self) -> None:
-        """End what a failed test has left behind, so that no other test suffers from it."""
+        """End the processes that a failed test has left behind, so that they do not disturb other tests."""
         for process in self.started:
             if process.poll() is None:
                 process.terminate()
@@ -68,7 +68,7 @@ class Machine:
         return subprocess.CompletedProcess(words, process.returncode, output, errors)
 
     def trainer(self, *words: str, gib: int = 11, steps: int = 3) -> list[str]:
-        """The words of a small training job."""
+        """The command line of a small training job."""
         return [
             sys.executable, "-m", "baton.local.trainer", "--working-set", str(gib << 30), "--steps", str(steps),
             "--time-scale", str(TIME_SCALE), *words,

@@ -1,4 +1,4 @@
-"""Starting the daemon of a machine where another one may be starting, too."""
+"""Starting the daemon of a machine on which another one may be starting at the same time."""
 
 import fcntl
 import os
@@ -23,26 +23,26 @@ def paths(tmp_path: Path) -> Paths:
 
 
 @pytest.mark.process
-def test_another_daemon_that_is_not_ready_yet_is_waited_for(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
-    log, looks = paths.sockets.parent / "lockd.log", 0
+def test_a_daemon_that_another_command_is_starting_is_used(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, polls = paths.sockets.parent / "lockd.log", 0
     sleep = time.sleep
 
-    def look_again(seconds: float) -> None:
-        nonlocal looks
-        looks += log.exists() and "another lock daemon" in log.read_text()
-        if looks == 100:  # ours has given way long ago: now the other one is ready
+    def poll(seconds: float) -> None:
+        nonlocal polls
+        polls += log.exists() and "another lock daemon" in log.read_text()
+        if polls == 100:  # our daemon has exited long ago; now the other one is ready
             listener.bind(str(paths.sockets / "scheduler.sock"))
             listener.listen()
         sleep(seconds)
 
     with paths.lock.open("w") as taken, socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor(1) as thread:
         fcntl.flock(taken, fcntl.LOCK_EX)
-        monkeypatch.setattr(time, "sleep", look_again)
+        monkeypatch.setattr(time, "sleep", poll)
         assert thread.submit(daemon.ensure, paths.sockets).result(PATIENCE_S)
-        assert looks >= 100
+        assert polls >= 100
 
 
-def test_a_directory_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
+def test_an_unusable_directory_is_reported_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UnavailableError, match=r"cannot be used: .*file"):
         daemon.ensure(tmp_path / "file" / "lock")
@@ -53,7 +53,7 @@ def test_a_directory_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to give a directory away")
 def test_a_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Anybody may make `/tmp/baton-UID`, and put a link into it where the log is to be."""
+    """Any user may create `/tmp/baton-UID`, with a link in place of the log."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "lockd.log").symlink_to(tmp_path / "diary")
     os.chown(tmp_path / "run", 4321, 4321)
@@ -64,6 +64,6 @@ def test_a_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.process
-def test_a_daemon_that_cannot_start_is_told_with_its_reason(paths: Paths) -> None:
+def test_a_daemon_that_cannot_start_is_reported_with_its_reason(paths: Paths) -> None:
     with pytest.raises(UnavailableError, match=r"did not start: .*--gpu"):
         daemon.spawn(paths.sockets, options=["--gpu", "nonsense=much"])

@@ -1,4 +1,4 @@
-"""A program on both GPUs and programs on one: taking turns, they never run on one GPU together, and all of them end."""
+"""A program on two GPUs beside programs on one: they take turns, never run on one GPU together, and all of them end."""
 
 import sys
 
@@ -49,7 +49,7 @@ def test_a_gang_and_singles_never_share_a_gpu_in_turns(machine: Machine) -> None
 
 
 def test_two_threads_on_two_gpus_do_not_wait_for_each_other(machine: Machine) -> None:
-    """One GPU is taken for good by somebody else; the thread on the other GPU goes on all the same."""
+    """Another program keeps one GPU; the thread on the other GPU continues all the same."""
     machine.baton("run", "--", "true")
     machine.baton("lock", "set", "--mode", "serial", "--quantum", "3600")
     hog = machine.start(

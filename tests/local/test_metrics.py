@@ -27,7 +27,7 @@ def scrape_url(machine: Machine) -> Iterator[str]:
 
 
 def samples(url: str) -> dict[tuple[str, str], float]:
-    """Every sample by its name and by the tenant or GPU that it is about."""
+    """Every sample by its name and its tenant or GPU."""
     with urllib.request.urlopen(f"{url}/metrics") as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
     return {
@@ -37,7 +37,7 @@ def samples(url: str) -> dict[tuple[str, str], float]:
     }
 
 
-def test_the_metrics_tell_what_was_received_and_agree_with_the_status(machine: Machine, scrape_url: str) -> None:
+def test_the_metrics_show_what_was_received_and_agree_with_the_status(machine: Machine, scrape_url: str) -> None:
     work = machine.trainer("--gpu-seconds", "12", "--cpu-seconds", "0")
     runs = [machine.start("run", "-q", "--gpus", "1", "--tenant", name, "--", *work) for name in ("ann", "ben", "cid")]
     for run in runs:
@@ -58,6 +58,6 @@ def test_the_metrics_tell_what_was_received_and_agree_with_the_status(machine: M
     assert waits == grants
 
 
-def test_the_daemon_says_that_it_is_well(scrape_url: str) -> None:
+def test_the_health_check_answers(scrape_url: str) -> None:
     with urllib.request.urlopen(f"{scrape_url}/healthz") as answer:
         assert answer.status == 200

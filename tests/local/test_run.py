@@ -1,4 +1,4 @@
-"""`baton run`: what a user types and sees."""
+"""`baton run`, as a user sees it."""
 
 import contextlib
 import getpass
@@ -40,8 +40,8 @@ def daemons(machine: Machine) -> list[int]:
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            said = file.read_bytes().split(b"\0")
-            if all(word in said for word in words):
+            arguments = file.read_bytes().split(b"\0")
+            if all(word in arguments for word in words):
                 found.append(int(file.parent.name))
     return found
 
@@ -50,7 +50,9 @@ def test_two_runs_that_both_find_no_daemon_agree_on_one(machine: Machine) -> Non
     runs = [machine.start("run", "--", "true") for _ in range(4)]
     errors = [run.communicate(timeout=PATIENCE_S)[1] for run in runs]
     assert [run.returncode for run in runs] == [0] * 4, errors
-    assert daemons(machine) == [machine.control.status().pid], "those that lost are gone, not about to start"
+    assert daemons(machine) == [machine.control.status().pid], (
+        "the daemons that lost have exited and are not about to start"
+    )
 
 
 def test_the_socket_directory_may_be_relative(machine: Machine) -> None:
@@ -65,7 +67,7 @@ def test_the_socket_directory_may_be_relative(machine: Machine) -> None:
     assert done.stdout == f"{machine.folder}/run/lock\n", done.stderr
 
 
-def test_the_summary_says_what_the_program_got(machine: Machine) -> None:
+def test_the_summary_says_what_the_program_received(machine: Machine) -> None:
     ran = machine.baton("run", "--tenant", "ann", "--", *machine.trainer("--gpu-seconds", "6", "--cpu-seconds", "0"))
     assert ran.returncode == 0, ran.stderr
     assert [json.loads(line)["step"] for line in ran.stdout.splitlines()] == [0, 1, 2, 3]
@@ -82,7 +84,7 @@ def test_a_memory_limit_holds(machine: Machine) -> None:
     assert "CUDA_ERROR_OUT_OF_MEMORY" in ran.stderr
 
 
-def test_what_is_asked_for_is_what_counts(machine: Machine) -> None:
+def test_the_requested_terms_apply(machine: Machine) -> None:
     asked = ("--cores", "30", "--weight", "2", "--priority", "high", "--memory", "12Gi", "--tenant", "ann")
     machine.baton("run", "-q", "--", "true")  # starts the daemon
     run = machine.start("run", "-q", *asked, "--", *machine.trainer("--gpu-seconds", "60", steps=100_000))
@@ -124,7 +126,9 @@ def test_several_gpus_are_visible_when_asked_for(machine: Machine) -> None:
         (("--", "/"), 126, "cannot run '/': Permission denied"),
     ],
 )
-def test_bad_words_are_one_sentence(machine: Machine, words: tuple[str, ...], code: int, sentence: str) -> None:
+def test_invalid_options_are_reported_in_one_sentence(
+    machine: Machine, words: tuple[str, ...], code: int, sentence: str
+) -> None:
     ran = machine.baton("run", "-q", *words)
     assert ran.returncode == code
     assert sentence in ran.stderr
@@ -144,8 +148,8 @@ def test_a_signal_reaches_the_program_and_its_end_is_reported(machine: Machine, 
     assert (output, run.returncode) == ("got it\n", 5)
 
 
-def test_what_the_terminal_sends_is_not_sent_twice(machine: Machine) -> None:
-    """Ctrl-C is sent to the program as well; the second one would find it at its end, and break that off."""
+def test_a_signal_from_the_terminal_is_not_sent_twice(machine: Machine) -> None:
+    """The terminal sends Ctrl-C to the program, too; a second one would interrupt its shutdown."""
     master, slave = pty.openpty()
     count = "import signal; signal.signal(2, lambda *_: print('got it', flush=True)); print('ready', flush=True)"
     words = ["run", "-q", "--", sys.executable, "-c", f"{count}; input()"]
@@ -166,8 +170,8 @@ def test_what_the_terminal_sends_is_not_sent_twice(machine: Machine) -> None:
     assert seen.count(b"got it") == 1
 
 
-def test_a_user_without_a_name_is_its_number(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container that runs under any uid."""
+def test_a_user_without_a_name_appears_by_number(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that runs under an arbitrary uid."""
 
     def nobody() -> str:
         raise KeyError("getpwuid(): uid not found")
@@ -176,11 +180,11 @@ def test_a_user_without_a_name_is_its_number(machine: Machine, monkeypatch: pyte
     assert launch.user_name() == f"uid-{os.getuid()}"
 
 
-def test_a_killed_program_ends_as_in_a_shell(machine: Machine) -> None:
+def test_the_exit_code_of_a_killed_program_is_that_of_a_shell(machine: Machine) -> None:
     assert machine.baton("run", "-q", "--", "sh", "-c", "kill -9 $$").returncode == 128 + 9
 
 
-def test_without_any_gpu_the_remedy_is_named(machine: Machine) -> None:
+def test_the_error_on_a_machine_without_gpu_names_a_remedy(machine: Machine) -> None:
     lost = {**machine.environment, "BATON_SIMGPU_DIR": str(machine.folder / "nothing")}
     ran = subprocess.run(
         [sys.executable, "-m", "baton.cli.main", "run", "--", "true"], env=lost, capture_output=True, text=True
@@ -193,7 +197,7 @@ def test_top_shows_holders_and_waiters(machine: Machine) -> None:
     machine.baton("run", "--", "true")
     words = machine.trainer("--gpu-seconds", "60", "--kernels", "4", steps=100_000)
     runs = [machine.start("run", "-q", "--gpus", "1", "--tenant", name, "--", *words) for name in ("ann", "ben", "cid")]
-    # Three programs on two GPUs, each busy nearly all of the time: one of them waits whenever one looks.
+    # Three programs on two GPUs, each busy nearly all of the time: at any moment one of them waits.
     for status in machine.control.follow(50):
         assert all(run.poll() is None for run in runs)
         if sorted(client.state for client in status.clients) == ["holding", "holding", "waiting"]:

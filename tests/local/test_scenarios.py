@@ -1,4 +1,4 @@
-"""The demo's three ways: what they promise, on a machine small and fast enough for a test."""
+"""The three ways of the demo, on a machine that is small and fast enough for a test."""
 
 import json
 import tempfile
@@ -26,14 +26,14 @@ def progress(*fractions: tuple[str, float]) -> Progress:
         ((("a", 1.0), ("a", 0.0), ("b", 0.5)), 1.0),
     ],
 )
-def test_fairness_is_jains_index_over_tenants(fractions: tuple[tuple[str, float], ...], fairness: float) -> None:
+def test_fairness_is_jains_index_of_the_tenants(fractions: tuple[tuple[str, float], ...], fairness: float) -> None:
     way = progress(*fractions)
     assert way.fairness() is None
     way.note_first_finish()
     assert way.fairness() == pytest.approx(fairness)
 
 
-def test_fairness_is_judged_when_the_first_job_is_done() -> None:
+def test_fairness_is_measured_when_the_first_job_finishes() -> None:
     way = progress(("a", 1.0), ("b", 0.5))
     way.note_first_finish()
     first = way.fairness()
@@ -55,7 +55,7 @@ async def test_every_way_finishes_every_job(way: Way) -> None:
     assert (second.started_at >= first.finished_at) == (way is Way.SERIAL)
 
 
-async def test_a_job_that_cannot_run_is_named() -> None:
+async def test_a_job_that_fails_is_named() -> None:
     jobs = [Job("ann", "too-big", 0, 20, steps=2)]
     with tempfile.TemporaryDirectory(prefix="baton-") as folder:
         async with Scenario(Way.SERIAL, jobs, Path(folder), profile="p100-16", time_scale=100) as scenario:
@@ -64,7 +64,7 @@ async def test_a_job_that_cannot_run_is_named() -> None:
 
 
 def test_the_demo_reports_all_three_ways(machine: Machine) -> None:
-    """With little patience, so that the test is short; what is left of a stopped way is estimated and marked."""
+    """With little patience, so that the test is short; the makespan of a stopped way is estimated and marked."""
     shown = machine.baton("demo", "-q", "-o", "json", "--patience", "2")
     assert shown.returncode == 0, shown.stderr
     outcomes = {outcome["way"]: outcome for outcome in json.loads(shown.stdout)}

@@ -1,4 +1,4 @@
-"""Sizes that mislead: the daemon believes that two programs fit together, and learns better from how they behave."""
+"""Misleading sizes: two programs seem to fit together, and the daemon learns from their behaviour that they do not."""
 
 import pytest
 

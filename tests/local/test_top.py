@@ -31,7 +31,7 @@ class Screen:
         os.close(slave)
 
     def shows(self, words: str) -> None:
-        """Wait until something is painted that has these words."""
+        """Wait until the screen shows these words."""
         painted, until = b"", time.monotonic() + PATIENCE_S
         while words.encode() not in painted:
             ready, _, _ = select.select([self.master], [], [], max(0.0, until - time.monotonic()))
@@ -52,7 +52,7 @@ def screen(machine: Machine) -> Iterator[Screen]:
     made.close()
 
 
-def test_the_picture_outlives_the_daemon(machine: Machine, screen: Screen) -> None:
+def test_the_view_outlives_the_daemon(machine: Machine, screen: Screen) -> None:
     screen.shows("0 programs")
     os.kill(machine.control.status().pid, signal.SIGKILL)
     screen.shows("no lock daemon answers")
@@ -60,7 +60,7 @@ def test_the_picture_outlives_the_daemon(machine: Machine, screen: Screen) -> No
     screen.shows("0 programs")
 
 
-def test_the_picture_outlives_a_daemon_that_stands_still(machine: Machine, screen: Screen) -> None:
+def test_the_view_outlives_a_daemon_that_hangs(machine: Machine, screen: Screen) -> None:
     screen.shows("0 programs")
     pid = machine.control.status().pid
     os.kill(pid, signal.SIGSTOP)

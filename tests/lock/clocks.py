@@ -1,4 +1,4 @@
-"""A time of day that jumps when told to, for every process that a test starts."""
+"""A time of day that a test can set, for every process that the test starts."""
 
 import struct
 from pathlib import Path
@@ -12,7 +12,7 @@ JUMPS = [DAY_S, -DAY_S, -10 * 365 * DAY_S, 40 * 365 * DAY_S, 0]
 
 
 class Clock:
-    """The time of day of all processes that are started from now on."""
+    """The time of day of all processes started from now on."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         source = str(Path(__file__).with_name("jumping_clock.c"))

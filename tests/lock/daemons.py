@@ -1,6 +1,6 @@
-"""Daemons in processes of their own, started by a nursery that has everything imported and forks.
+"""Daemons as separate processes, forked from a nursery process that has imported everything.
 
-`Nursery.start` returns when the daemon listens; a daemon may then be killed with any signal and started again.
+`Nursery.start` returns when the daemon listens. The daemon may then be killed with any signal and started again.
 """
 
 import os
@@ -45,7 +45,7 @@ logs.set_up(open(sys.argv[2], "a", buffering=1))
 paths = Paths(Path(sys.argv[1]))
 def shift_monotonic_clock(by_s):
     import ctypes
-    if ctypes.CDLL(None).unshare(0x80) != 0:  # CLONE_NEWTIME: for the children to come
+    if ctypes.CDLL(None).unshare(0x80) != 0:  # CLONE_NEWTIME: for future children
         return False
     with open("/proc/self/timens_offsets", "w") as file:
         file.write(f"monotonic {by_s} 0\\n")
@@ -73,7 +73,7 @@ for line in sys.stdin:
 
 
 class Nursery:
-    """One socket directory and the daemons that serve it, one after the other."""
+    """One socket directory and the daemons that serve it, one after another."""
 
     def __init__(self, directory: Path) -> None:
         self.paths = Paths(directory / "b" / "lock")
@@ -119,7 +119,7 @@ class Nursery:
         self.pid = int(line)
 
     def shift_monotonic_clock(self, by_s: int) -> bool:
-        """Give the daemons to come another monotonic clock; False where that cannot be done."""
+        """Give future daemons a different monotonic clock; False where that is not possible."""
         assert self._process.stdin
         self._process.stdin.write(f"shift {by_s}\n")
         self._process.stdin.flush()
@@ -130,7 +130,7 @@ class Nursery:
         os.kill(self.pid, number)
 
     def end(self, number: int = signal.SIGKILL) -> None:
-        """End the daemon and wait until it is gone."""
+        """End the daemon, and wait until it has ended."""
         self.tell(number)
         assert self._line() == "ended"
         self.pid = 0
@@ -140,7 +140,7 @@ class Nursery:
 def running(
     directory: Path, config: Config = Config(), cards: list[tuple[str, int]] | None = None
 ) -> Iterator[Nursery]:
-    """A daemon for the length of a test."""
+    """A daemon for the duration of a test."""
     with Nursery(directory) as nursery:
         nursery.start(config, cards)
         yield nursery

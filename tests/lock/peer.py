@@ -10,7 +10,7 @@ from baton.lock.wire import Frame, Kind
 GPU = bytes(range(16))
 GPU_TEXT = wire.uuid_text(GPU)
 PATIENCE_S = 120.0
-"""Not a measure of anything: only what turns a hang into a failure."""
+"""Not a limit on the daemon: it only turns a hang into a failure."""
 
 
 class Peer:
@@ -45,7 +45,7 @@ class Peer:
         self.send(wire.extension(kind, values))
 
     def introduce(self, **values: object) -> dict[str, str]:
-        """IDENTITY; returns the limits that come back."""
+        """Send IDENTITY; returns the limits in the answer."""
         self.tell(Kind.IDENTITY, **values)
         return wire.fields(self.expect(Kind.LIMITS))
 
@@ -66,7 +66,7 @@ class Peer:
         return Kind(frame.kind), frame
 
     def next_is(self, wanted: Kind) -> bool:
-        """Whether what is there to be read ends with this kind, after nothing but hints."""
+        """Whether the next frame that is not a hint has arrived and is of this kind."""
         while True:
             kind, _ = self.read()
             if kind is wanted:
@@ -76,7 +76,7 @@ class Peer:
                 return False
 
     def expect(self, wanted: Kind) -> Frame:
-        """The next frame, which must be of this kind; hints about idleness and a page to count on may come before."""
+        """The next frame, which must be of this kind; idle-time hints and a shared page may come before it."""
         while True:
             kind, frame = self.read()
             if kind in (Kind.HELLO, Kind.ALLOWANCE) and kind is not wanted:

@@ -1,4 +1,4 @@
-"""Configuration: every mistake at once, each with its field, its value and what was expected."""
+"""Configuration: all mistakes at once, each with its field, its value and the expected one."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     assert not rule.matches(tenant="x", namespace="other", pod="p", pod_uid="", uid=5)
 
 
-def test_all_mistakes_are_told_together(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_together(tmp_path: Path) -> None:
     path = tmp_path / "lockd.yaml"
     path.write_text(
         "settings: {min_quantum_s: -1, switch_share: 2, fits_below: 0.99, full_above: 0.5}\n"
@@ -31,7 +31,7 @@ def test_all_mistakes_are_told_together(tmp_path: Path) -> None:
     )
     with pytest.raises(UsageError) as caught:
         load(path)
-    said = str(caught.value)
+    sentence = str(caught.value)
     for part in (
         "settings.min_quantum_s is -1.0, expected a number above 0",
         "settings.switch_share is 2.0, expected a share above 0 and at most 1",
@@ -40,11 +40,11 @@ def test_all_mistakes_are_told_together(tmp_path: Path) -> None:
         "rules[1].priority is 'urgent', expected one of low, normal, high",
         "rules[1].cores_percent is 120.0",
     ):
-        assert part in said
+        assert part in sentence
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sentence"),
     [
         ("settings: {quantums: 3}", "quantums"),
         ("settings: [", "not valid YAML"),
@@ -52,12 +52,12 @@ def test_all_mistakes_are_told_together(tmp_path: Path) -> None:
         ("rules: [{uid: root}]", "rules[0].uid"),
     ],
 )
-def test_what_cannot_be_read_names_the_place(tmp_path: Path, text: str, said: str) -> None:
+def test_an_unreadable_file_is_reported_with_its_position(tmp_path: Path, text: str, sentence: str) -> None:
     path = tmp_path / "lockd.yaml"
     path.write_text(text)
     with pytest.raises(UsageError) as caught:
         load(path)
-    assert said in str(caught.value)
+    assert sentence in str(caught.value)
     assert str(path) in str(caught.value)
 
 

@@ -1,4 +1,4 @@
-"""Who may control: by the kernel's word."""
+"""Who may control the daemon, according to the kernel."""
 
 import os
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_a_pod_is_read_from_the_cgroup(tmp_path: Path, cgroup: str, pod: str) ->
     assert pod_of(77, tmp_path) == pod
 
 
-def test_a_process_that_is_gone_is_in_no_pod_where_there_are_none(
+def test_outside_kubernetes_a_process_that_is_gone_was_in_no_pod(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
@@ -43,7 +43,7 @@ def test_a_process_that_is_gone_is_in_no_pod_where_there_are_none(
     assert pod_of(1, tmp_path) == "unknown"
 
 
-def test_root_the_own_user_and_the_group_may_control_but_nobody_in_a_pod() -> None:
+def test_root_the_daemons_user_and_the_group_may_control_but_no_process_of_a_pod() -> None:
     rights = Rights(gid=4242)
     assert rights.may_control(Peer(os.getpid(), 0, 0))
     assert rights.may_control(Peer(os.getpid(), os.getuid(), 7))
@@ -61,6 +61,6 @@ def test_a_daemon_in_a_pod_is_controlled_from_that_pod_and_from_the_host() -> No
     assert not Rights(own_pod=UNKNOWN_POD).may_control(Peer(os.getpid(), 0, 0, UNKNOWN_POD))
 
 
-def test_a_process_is_told_from_a_later_one_with_its_pid() -> None:
+def test_a_process_is_distinguished_from_a_later_one_with_its_pid() -> None:
     assert start_ticks(os.getpid()) > 0
     assert start_ticks(2**22 + 1) == 0

@@ -47,6 +47,6 @@ def test_a_program_that_has_registered_is_counted_once(nursery: Nursery) -> None
                 assert fourth == GPUS[:1]
 
 
-def test_more_gpus_than_there_are_is_refused(nursery: Nursery) -> None:
+def test_a_request_for_more_gpus_than_exist_is_refused(nursery: Nursery) -> None:
     with pytest.raises(BatonError, match="--gpus is 4, but this machine has 3"), nursery.control.choosing("run", 4):
         pass

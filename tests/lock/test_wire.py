@@ -1,4 +1,4 @@
-"""Frames byte by byte, in pieces, and as garbage."""
+"""Frames: their bytes, fragments and garbage."""
 
 import random
 import struct
@@ -42,7 +42,7 @@ def test_register_names_a_gpu_only_in_our_dialect() -> None:
     assert wire.registered_gpu(wire.unpack(wire.registration(None))) == (False, None)
 
 
-def test_uuids_go_both_ways() -> None:
+def test_uuids_survive_a_round_trip() -> None:
     text = wire.uuid_text(bytes(range(16)))
     assert text == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
     assert wire.uuid_bytes(text) == bytes(range(16))
@@ -50,12 +50,12 @@ def test_uuids_go_both_ways() -> None:
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z_]{1,12}", fullmatch=True), st.integers(0, 2**63), max_size=8))
-def test_extension_fields_go_both_ways(values: dict[str, int]) -> None:
+def test_extension_fields_survive_a_round_trip(values: dict[str, int]) -> None:
     read = wire.fields(wire.unpack(wire.extension(Kind.REPORT, values)))
     assert read == {key: str(value) for key, value in values.items()}
 
 
-def test_text_that_does_not_fit_is_cut_and_nothing_else_is_harmed() -> None:
+def test_text_that_does_not_fit_is_cut_off_and_the_rest_is_intact() -> None:
     frame = wire.unpack(wire.extension(Kind.NOTICE, {"code": "parked", "reason": "x" * 2000}))
     read = wire.fields(frame)
     assert read["code"] == "parked"
@@ -74,12 +74,12 @@ def test_any_frame_can_be_read(raw: bytes) -> None:
 
 
 @given(st.text(max_size=40))
-def test_numbers_are_never_negative_nor_absurd(text: str) -> None:
+def test_numbers_are_never_negative_or_too_large(text: str) -> None:
     assert 0 <= wire.number({"n": text}, "n", 1e15) <= 1e15
 
 
 @given(st.lists(st.integers(1, 2000), max_size=40), st.integers(0, 6))
-def test_frames_arrive_whole_however_the_stream_is_cut(cuts: list[int], count: int) -> None:
+def test_frames_arrive_whole_however_the_stream_is_split(cuts: list[int], count: int) -> None:
     frames = [random.Random(n).randbytes(FRAME_BYTES) for n in range(count)]
     stream = b"".join(frames) + b"tail"
     splitter = Splitter()

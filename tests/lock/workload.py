@@ -1,8 +1,8 @@
-"""A workload in a process of its own: asks, runs while it may, lets go, asks again, and survives any daemon.
+"""A workload as a separate process: it asks, runs during its turn, releases, asks again, and outlives any daemon.
 
-While it believes that it owns the card it holds an exclusive `flock` on a witness file; a second owner would not get
-it. Every turn is a line on stdout, so that a test waits for progress by reading. It ends when its stdin does, with
-`done TURNS` and exit code 0; two owners at once end it with code 7.
+While it believes that it owns the card it holds an exclusive `flock` on a witness file, which a second owner could not
+get. It writes a line to stdout for every turn, so a test waits for progress by reading. It ends when its stdin does,
+with `done TURNS` and exit code 0; two owners at the same time end it with code 7.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ from baton.lock.wire import Frame, Kind
 
 
 class LostError(Exception):
-    """The daemon went away."""
+    """The connection to the daemon is lost."""
 
 
 class Workload:
@@ -50,7 +50,7 @@ class Workload:
                 self.rest = b""
 
     def wait(self, for_s: float | None) -> bool:
-        """Wait for the daemon; whether it said something. The end of stdin ends the workload."""
+        """Wait for the daemon; returns whether it sent something. The end of stdin ends the workload."""
         files: list[Any] = [sys.stdin] + ([self.socket] if self.socket is not None else [])
         ready, _, _ = select.select(files, [], [], for_s)
         if sys.stdin in ready:

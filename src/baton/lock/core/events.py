@@ -137,7 +137,7 @@ class Recalled(Event, frozen=True, gc=False):
 
 
 class Vanished(Event, frozen=True, gc=False):
-    """The process of a recalled holder ended before it came back."""
+    """The process of a recalled holder ended before it resumed."""
 
     client: ClientId
     card: CardId

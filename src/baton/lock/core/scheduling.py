@@ -32,7 +32,7 @@ class CardScheduler:
             card.bill(client)
         if recovery.expire(card, now_s):
             self._effects.recorded[card.id] = None
-            self._effects.log("warning", "recalled holder did not come back", card=card)
+            self._effects.log("warning", "recalled holder has not resumed in time", card=card)
         if modes.thrashes(card, settings):
             for_s = modes.penalise(card, now_s, settings)
             quantum.refresh(card, settings)
@@ -42,7 +42,7 @@ class CardScheduler:
             card.exclusive = exclusive
             card.mode_changes += 1
             self._effects.recorded[card.id] = None
-            self._effects.log("info", "mode", card=card, detail="exclusive" if exclusive else "concurrent")
+            self._effects.log("info", "mode changed", card=card, detail="exclusive" if exclusive else "concurrent")
 
     def schedule(self, card: Card, now_s: float) -> None:
         """Decide who must release, who is granted, and when to schedule the card again."""

@@ -1,8 +1,8 @@
-"""A random world around the lock's core: clients that obey, dawdle, die, lie and come back; cards that fill up.
+"""A random world around the lock's core: clients that obey, delay, die, lie and resume; cards that fill up.
 
-The driver keeps its own books of what every client *believes* (a client owns the card from LOCK_OK to its own
-LOCK_RELEASED) and checks the core's promises against those books, never against the core's own state, except where
-it checks that state for being well-formed. Everything follows from one seed.
+The driver keeps track of what every client *believes* (a client owns the card from LOCK_OK until it sends
+LOCK_RELEASED). It checks the core's promises against that, and never against the core's state, except when it checks
+that this state is well-formed. Everything follows from one seed.
 """
 
 import random
@@ -50,7 +50,7 @@ class World:
     now_s: float = 1000.0
     clients: dict[ClientId, Believer] = field(default_factory=dict)
     gone: set[ClientId] = field(default_factory=set)
-    """Connections that broke without the core having noticed: what is sent to them is lost."""
+    """Connections that are broken without the core's knowledge: frames sent to them are lost."""
     story: deque[tuple[float, Event]] = field(default_factory=lambda: deque(maxlen=40))
     events: int = 0
 
@@ -65,11 +65,11 @@ class World:
             self.feed(ev.CardAdded(name, 16 * GIB))
 
     def fail(self, why: str) -> None:
-        told = "\n".join(f"  {at:.6f} {event}" for at, event in self.story)
-        raise AssertionError(f"seed {self.seed}, event {self.events}: {why}\n{told}")
+        story = "\n".join(f"  {at:.6f} {event}" for at, event in self.story)
+        raise AssertionError(f"seed {self.seed}, event {self.events}: {why}\n{story}")
 
     def feed(self, event: Event) -> None:
-        """One event into the core; what it says is done and checked."""
+        """Give one event to the core; carry out and check its instructions."""
         self.story.append((self.now_s, event))
         self.events += 1
         try:
@@ -93,7 +93,7 @@ class World:
                     self.fail(f"granted to {client}, which does not exist")
                     continue
                 if believer.card not in recorded:
-                    self.fail("granted before the journal was told")
+                    self.fail("granted before the journal was written")
                 granted.append(believer)
                 self.check_grant(believer)
                 believer.owns, believer.asked, believer.dropped_s = True, False, None
@@ -109,7 +109,7 @@ class World:
         self.check_gangs(granted)
 
     def check_grant(self, believer: Believer) -> None:
-        """Nobody else may believe that it owns an exclusive card when one more is granted."""
+        """When an exclusive card is granted, no other client may believe that it owns the card."""
         card = self.core.cards[believer.card]
         if believer.owns:
             self.fail(f"{believer.id} was granted twice")
@@ -125,7 +125,7 @@ class World:
             if not believer.gang:
                 continue
             if any(b.gang == believer.gang and b.owns and b not in granted for b in self.clients.values()):
-                continue  # it had given one card back for a while and takes it again
+                continue  # it had released one card for a while and takes it again
             missing = [
                 other.id
                 for other in self.clients.values()
@@ -135,7 +135,7 @@ class World:
                 self.fail(f"gang {believer.gang} was granted without {missing}")
 
     def check_state(self) -> None:
-        """The core's own books are well-formed, and no card idles while somebody could run."""
+        """The core's state is well-formed, and no card is idle while a client could run."""
         for card in self.core.cards.values():
             for client in card.clients.values():
                 owns = client.id in card.holders
@@ -190,7 +190,7 @@ class World:
         )
 
     def tick(self, most_s: float = 5.0) -> None:
-        """Let time pass until the core wants to look again, but no longer than told."""
+        """Let time pass until the core's next deadline, but not longer than `most_s`."""
         deadline_s = self.core.next_deadline()
         until_s = self.now_s + most_s
         if deadline_s is not None and deadline_s <= until_s:
@@ -203,7 +203,7 @@ class World:
             self.now_s = until_s
 
     def obey(self, believer: Believer) -> None:
-        """Answer DROP_LOCK, and ask again at once as a busy client does."""
+        """Answer DROP_LOCK, and ask again at once, as a busy client does."""
         believer.owns = False
         believer.dropped_s = None
         self.feed(ev.Released(believer.id))
@@ -216,7 +216,7 @@ class World:
             self.feed(ev.Requested(believer.id))
 
     def step(self) -> None:
-        """One random thing happens."""
+        """Let one random thing happen."""
         pick = self.random
         roll = pick.random()
         if not self.clients or (roll < 0.02 and len(self.clients) < 12):
@@ -258,7 +258,7 @@ class World:
             self.odd(believer, pick.random())
 
     def odd(self, believer: Believer, roll: float) -> None:
-        """Things that are rare, wrong, or both."""
+        """Do something that is rare, wrong, or both."""
         pick = self.random
         card = pick.choice([None, believer.card])
         if roll < 0.1:
@@ -268,7 +268,7 @@ class World:
         elif roll < 0.24:
             self.feed(ev.SchedulingSet(pick.random() < 0.8, card))
         elif roll < 0.5:
-            # A frame that makes no sense now: asking twice, releasing nothing, a client that is not there.
+            # A frame that makes no sense now: asking twice, releasing nothing, an unknown client.
             stranger = ClientId(pick.choice([0, 10**9, believer.id]))
             if stranger != believer.id or (not believer.owns and not believer.asked):
                 self.feed(pick.choice([ev.Released(stranger), ev.Left(ClientId(10**9)), ev.Parked(ClientId(0), True)]))
@@ -284,7 +284,7 @@ class World:
             self.tick(100.0)
 
     def reconnect(self, believer: Believer) -> None:
-        """The connection breaks and comes back under another id, sometimes before the loss was noticed."""
+        """Break the connection and resume under another id, sometimes before the core has noticed the loss."""
         if believer.gang:
             return
         noticed = self.random.random() < 0.5 or not self.core.cards[believer.card].on
@@ -300,7 +300,7 @@ class World:
         self.feed(ev.Joined(again.id, again.card, again.pid, extended=True))
         if again.id not in self.clients or not self.core.cards[again.card].on:
             return
-        # Only a turn that nobody else was given meanwhile is claimed: the others would be two holders by definition.
+        # The client claims its turn only if no other client was granted the card, or there would be two holders.
         taken = any(b.owns and b.card == again.card for b in self.clients.values())
         again.owns = held and not taken
         again.asked = asked and not again.owns

@@ -1,4 +1,4 @@
-"""nvshare's own programs against our daemon. `BATON_NVSHARE_PEERS` names the directory that holds them."""
+"""nvshare's programs against Baton's daemon. `BATON_NVSHARE_PEERS` names the directory that contains them."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ PEERS = os.environ.get("BATON_NVSHARE_PEERS", "")
 
 pytestmark = [
     pytest.mark.skipif(not PEERS, reason="BATON_NVSHARE_PEERS does not name a directory with nvshare's programs"),
-    pytest.mark.skipif(os.getuid() != 0, reason="needs root to put our socket where nvshare's programs look"),
+    pytest.mark.skipif(os.getuid() != 0, reason="needs root to mount the socket where nvshare's programs expect it"),
 ]
 
 
@@ -32,7 +32,7 @@ def nursery(tmp_path: Path) -> Iterator[Nursery]:
 
 
 def where_nvshare_looks(nursery: Nursery, *command: str, **environment: str) -> "subprocess.Popen[str]":
-    """Run a program in a mount namespace in which /var/run/nvshare is our card's socket directory."""
+    """Run a program in a mount namespace in which /var/run/nvshare is the socket directory of the card."""
     ours = nursery.sockets / "gpu" / GPU_TEXT
     script = (
         'ours="$1"; shift; exec 9< "$ours"; mount -t tmpfs none /run && mkdir -p /run/nvshare '
@@ -54,7 +54,7 @@ def test_the_control_tool_sets_the_quantum_and_switches(nursery: Nursery) -> Non
         done = where_nvshare_looks(nursery, tool, *arguments)
         _, error = done.communicate()
         assert done.returncode == 0, error
-        # A connection made after it was closed is served after it.
+        # Connections are served in order: this one after the tool's, which is closed.
         Peer(nursery.sockets, None).socket.close()
         card = nursery.control.status().gpus[0]
         assert (card.quantum_s, card.on) == expected

@@ -1,4 +1,4 @@
-"""Weights, limits, priorities and gangs: what clients receive over a stretch of virtual time."""
+"""Weights, limits, priorities and gangs: the time that clients receive over a period of virtual time."""
 
 import random
 
@@ -11,7 +11,7 @@ from baton.lock.core.settings import Settings
 from baton.lock.core.state import Ledger
 from baton.lock.status import fairness_error
 from baton.model.ids import CardId
-from tests.lock.busy import GIB, Machine, Worker
+from tests.lock.core.busy import GIB, Machine, Worker
 
 MODES = [Mode.SERIAL, Mode.CONCURRENT]
 
@@ -33,7 +33,9 @@ def test_weights_divide_the_time(mode: Mode, quantum_s: float) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("quantum_s", [0.02, 1.0, 30.0, None])
 @pytest.mark.parametrize("percents", [(30, 70), (10, 90), (30, 60), (25,), (50,), (75,)])
-def test_limits_are_kept_and_given(mode: Mode, quantum_s: float | None, percents: tuple[int, ...]) -> None:
+def test_limited_clients_receive_their_limit_and_no_more(
+    mode: Mode, quantum_s: float | None, percents: tuple[int, ...]
+) -> None:
     m = machine(mode, quantum_s)
     for percent in percents:
         m.add(Terms(cores_percent=percent), memory_bytes=4 * GIB)
@@ -58,14 +60,14 @@ def test_limits_above_the_fair_share_do_not_bind() -> None:
     assert m.shares() == pytest.approx([25, 37.5, 37.5], abs=2)
 
 
-def test_an_overrun_is_taken_off_the_next_window() -> None:
+def test_an_overrun_is_deducted_from_the_next_window() -> None:
     m = machine()
     m.add(Terms(cores_percent=20), release_s=0.5)
     m.run(600)
     assert m.shares()[0] <= 21
 
 
-def test_nobody_is_dropped_while_nobody_waits() -> None:
+def test_no_client_is_dropped_while_none_waits() -> None:
     m = machine()
     alone = m.add()
     m.run(1000)
@@ -73,7 +75,7 @@ def test_nobody_is_dropped_while_nobody_waits() -> None:
     assert m.core.clients[alone.id].ledger.drops == 0
 
 
-def test_time_alone_gives_no_credit_to_a_newcomer_nor_debt_to_the_old() -> None:
+def test_time_alone_gives_no_credit_to_a_newcomer_and_no_debt_to_the_other() -> None:
     m = machine()
     first = m.add()
     m.run(1000)
@@ -114,7 +116,7 @@ def test_bursts_leave_the_card_to_others() -> None:
 
 
 @pytest.mark.parametrize("weights", [(1, 1), (1, 3)])
-def test_a_gang_gets_its_share_on_every_card_and_singles_theirs(weights: tuple[int, int]) -> None:
+def test_a_gang_and_single_clients_get_their_shares_on_every_card(weights: tuple[int, int]) -> None:
     m = machine(cards=2)
     gang = m.add_gang([0, 1], Terms(weight=weights[0]))
     singles = [m.add(Terms(weight=weights[1]), card=n) for n in (0, 1)]
@@ -181,7 +183,7 @@ def test_a_parked_client_gets_no_turn_until_it_is_unparked() -> None:
         ([(40.0, 0.0), (0.0, 40.0)], 1.0),
     ],
 )
-def test_the_fairness_error_is_the_share_that_went_to_the_wrong_ones(
+def test_the_fairness_error_is_the_share_that_went_to_the_wrong_clients(
     received_and_entitled: list[tuple[float, float]], error: float
 ) -> None:
     ledgers = [Ledger(received_s=received_s, entitled_s=entitled_s) for received_s, entitled_s in received_and_entitled]
@@ -192,12 +194,12 @@ def test_a_client_that_keeps_the_card_shows_in_the_fairness_error() -> None:
     m = machine()
     m.add(release_s=3.0)
     m.add()
-    m.run(3.5)  # its quantum and most of the time that it takes to let go
+    m.run(3.5)  # its quantum and most of the time that it needs to release
     m.core.advance(m.now_s)
     assert fairness_error([client.ledger for client in m.core.clients.values()]) == pytest.approx(0.5)
 
 
-def test_accounts_agree_with_what_workers_saw_and_the_fairness_error_is_small() -> None:
+def test_accounts_agree_with_the_workers_and_the_fairness_error_is_small() -> None:
     m = machine()
     for weight in (1, 2, 3):
         m.add(Terms(weight=weight))
@@ -208,11 +210,11 @@ def test_accounts_agree_with_what_workers_saw_and_the_fairness_error_is_small() 
         ledger = m.core.clients[worker.id].ledger
         assert ledger.received_s == pytest.approx(worker.received_s, abs=0.01)
         assert ledger.entitled_s == pytest.approx(worker.received_s, rel=0.02)
-        # The last wait is still going on, or was not long.
+        # The last wait has not ended yet, or was short.
         assert ledger.waited_s == pytest.approx(sum(worker.waits), abs=5)
 
 
-def test_tenants_without_number_are_counted_together_in_the_end() -> None:
+def test_tenants_beyond_the_limit_are_counted_together() -> None:
     core, card = LockCore(Settings(mode=Mode.SERIAL)), CardId("GPU-0")
     for number in range(1, 3001):
         client = ClientId(number)
@@ -228,7 +230,7 @@ def test_tenants_without_number_are_counted_together_in_the_end() -> None:
 def test_a_round_takes_one_quantum_per_client_whatever_the_weights(
     weights: tuple[int, ...], round_quanta: float
 ) -> None:
-    """A few rounds are enough for the shares: nobody's turn is a multiple of a full one of the lightest."""
+    """A few rounds are enough for the shares: no turn is a multiple of a full turn of the lightest client."""
     m = Machine(Settings(mode=Mode.SERIAL))
     workers = [m.add(Terms(weight=weight), memory_bytes=12 * GIB) for weight in weights]
     quantum_s = m.core.cards[m.cards[0]].quantum_s
@@ -255,7 +257,7 @@ def test_a_turn_is_always_worth_its_switch() -> None:
 
 
 def worst_errors_s(m: Machine, most_release_s: float, rounds: int, pick: random.Random) -> dict[ClientId, float]:
-    """By how much what each client received over any stretch of the time differed from its share of that stretch."""
+    """The largest difference, over any period, between the time that each client received and its share."""
     workers = list(m.workers.values())
     total = sum(worker.terms.weight for worker in workers)
     card = m.core.cards[m.cards[0]]
@@ -263,7 +265,7 @@ def worst_errors_s(m: Machine, most_release_s: float, rounds: int, pick: random.
     leads: dict[ClientId, list[float]] = {worker.id: [] for worker in workers}
 
     def note(granted: Worker) -> None:
-        # Between two grants one client runs: nobody's lead has its extremes anywhere else.
+        # Between two grants one client runs, so the extremes of every lead are at grants.
         granted.release_s = most_release_s * pick.random()
         for worker in workers:
             leads[worker.id].append(worker.received_s - m.now_s * worker.terms.weight / total)
@@ -275,7 +277,7 @@ def worst_errors_s(m: Machine, most_release_s: float, rounds: int, pick: random.
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("quantum_s", [None, 1.0])
-def test_over_any_stretch_of_time_a_share_is_kept_to_its_part_of_a_round(seed: int, quantum_s: float | None) -> None:
+def test_over_any_period_a_share_is_kept_to_its_part_of_a_round(seed: int, quantum_s: float | None) -> None:
     """In a regular round a client with share p is ahead by at most p (1 - p) of it, a quarter for p = 1/2.
 
     What the slow releases of a round add is made up in the next.
@@ -295,8 +297,8 @@ def test_over_any_stretch_of_time_a_share_is_kept_to_its_part_of_a_round(seed: i
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_however_far_apart_weights_are_a_share_is_kept_to_half_a_round_and_a_quantum(seed: int) -> None:
-    """The lightest have turns that are worth their switch, and therefore not in every round."""
+def test_with_any_weights_a_share_is_kept_to_half_a_round_and_a_quantum(seed: int) -> None:
+    """The turns of the lightest clients must be worth their switch, so they do not get one in every round."""
     pick = random.Random(seed)
     m = Machine(Settings(mode=Mode.SERIAL))
     for _ in range(pick.randint(2, 8)):

@@ -1,4 +1,4 @@
-"""What one peer does must not be felt by another: pieces, floods, deafness, garbage, crowds."""
+"""No peer may disturb another one: fragments, floods, peers that do not read, garbage, crowds."""
 
 import contextlib
 import os
@@ -32,7 +32,7 @@ def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
 
 
 def serves(nursery: Nursery) -> None:
-    """The daemon gives turns to somebody new."""
+    """Assert that the daemon still gives turns to a new client."""
     with Peer(nursery.sockets) as peer:
         peer.ask()
         peer.expect(Kind.LOCK_OK)
@@ -48,7 +48,7 @@ def test_both_dialects_take_turns_on_one_card(nursery: Nursery) -> None:
         new.expect(Kind.LOCK_OK)
 
 
-def test_a_card_has_a_socket_of_its_own_for_clients_that_name_none(nursery: Nursery) -> None:
+def test_each_card_has_a_socket_for_clients_that_name_none(nursery: Nursery) -> None:
     own = nursery.sockets / "gpu" / "GPU-second"
     with Peer(own, None) as second, Peer(nursery.sockets, None) as first:
         for peer in (first, second):
@@ -56,7 +56,7 @@ def test_a_card_has_a_socket_of_its_own_for_clients_that_name_none(nursery: Nurs
             peer.expect(Kind.LOCK_OK)
 
 
-def test_a_card_that_is_not_there_is_refused_with_a_reason(nursery: Nursery) -> None:
+def test_an_unknown_card_is_refused_with_a_reason(nursery: Nursery) -> None:
     with Peer(nursery.sockets, register=False) as peer:
         peer.send(wire.registration(b"\xff" * 16))
         notice = wire.fields(peer.expect(Kind.NOTICE))
@@ -65,7 +65,7 @@ def test_a_card_that_is_not_there_is_refused_with_a_reason(nursery: Nursery) -> 
         assert peer.closed()
 
 
-def test_frames_in_pieces_are_put_together(nursery: Nursery) -> None:
+def test_fragmented_frames_are_reassembled(nursery: Nursery) -> None:
     with Peer(nursery.sockets, register=False) as peer:
         stream = wire.registration(None) + Frame(Kind.REQ_LOCK).pack()
         for byte in range(0, len(stream), 7):
@@ -84,7 +84,7 @@ def test_frames_in_pieces_are_put_together(nursery: Nursery) -> None:
         ([Frame(200).pack()] * 65, "frames of unknown types"),
     ],
 )
-def test_what_makes_no_sense_is_closed_with_a_logged_reason_and_the_others_go_on(
+def test_an_invalid_conversation_is_closed_with_a_logged_reason_and_others_continue(
     nursery: Nursery, frames: list[bytes], reason: str
 ) -> None:
     before = nursery.log.read_text().count(reason)
@@ -126,8 +126,8 @@ def test_garbage_never_ends_the_daemon(nursery: Nursery) -> None:
                     break
             with contextlib.suppress(OSError):
                 peer.socket.shutdown(socket.SHUT_WR)
-            assert peer.closed()  # all of it was read
-    # Some of it was a command, and root may command.
+            assert peer.closed()  # so the daemon has read everything
+    # Some of the frames were commands, which count because the test runs as root.
     nursery.control.send(SetCard(on=True, quantum=3600.0))
     serves(nursery)
 
@@ -218,7 +218,7 @@ def test_two_thousand_clients_wait_in_line(nursery: Nursery) -> None:
     with selectors.DefaultSelector() as waiting:
         for peer in peers:
             waiting.register(peer.socket, selectors.EVENT_READ, peer)
-        # One at a time, in whatever order their requests were read.
+        # One at a time, in the order in which the daemon read their requests.
         while waiting.get_map():
             ready = waiting.select(PATIENCE_S)
             assert ready, f"{len(waiting.get_map())} wait for a turn that does not come"
@@ -231,7 +231,7 @@ def test_two_thousand_clients_wait_in_line(nursery: Nursery) -> None:
     serves(nursery)
 
 
-def test_sockets_are_open_to_every_user_and_directories_closed_to_lookers(nursery: Nursery) -> None:
+def test_every_user_can_connect_but_not_list_the_directories(nursery: Nursery) -> None:
     assert (nursery.sockets / "scheduler.sock").stat().st_mode & 0o777 == 0o722
     assert nursery.sockets.stat().st_mode & 0o777 == 0o711
     assert (nursery.sockets / "gpu" / GPU_TEXT).stat().st_mode & 0o777 == 0o711
@@ -239,7 +239,7 @@ def test_sockets_are_open_to_every_user_and_directories_closed_to_lookers(nurser
 
 
 def as_user(uid: int, sockets: Path, talk: str) -> str:
-    """What a talk prints when another user has it."""
+    """The result of a conversation that another user has with the daemon."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -249,14 +249,14 @@ def as_user(uid: int, sockets: Path, talk: str) -> str:
             os.setuid(uid)
             space: dict[str, object] = {"Peer": Peer, "Kind": Kind, "Frame": Frame, "sockets": sockets, "wire": wire}
             exec(talk, space)
-            os.write(write, str(space.get("said", "")).encode())
+            os.write(write, str(space.get("result", "")).encode())
         finally:
             os._exit(0)
     os.close(write)
     with os.fdopen(read) as pipe:
-        said = pipe.read()
+        result = pipe.read()
     os.waitpid(child, 0)
-    return said
+    return result
 
 
 @pytest.fixture
@@ -271,13 +271,13 @@ def world_readable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery
         yield nursery
 
 
-def test_a_workload_of_another_user_takes_turns_but_its_wishes_do_not_count(world_readable: Nursery) -> None:
-    said = as_user(
+def test_a_workload_of_another_user_takes_turns_but_its_terms_are_ignored(world_readable: Nursery) -> None:
+    result = as_user(
         12345,
         world_readable.sockets,
-        "p = Peer(sockets); said = p.introduce(weight=9, cores=50)['cores']; p.ask(); p.expect(Kind.LOCK_OK)",
+        "p = Peer(sockets); result = p.introduce(weight=9, cores=50)['cores']; p.ask(); p.expect(Kind.LOCK_OK)",
     )
-    assert said == "0"
+    assert result == "0"
     assert "ignored the terms that a workload asked for" in world_readable.log.read_text()
 
 
@@ -285,7 +285,7 @@ def test_commands_of_another_user_are_refused(world_readable: Nursery) -> None:
     talk = (
         "p = Peer(sockets, None, register=False)\n"
         "p.send(Frame(Kind.SCHED_OFF, id=0xBEEF).pack()); p.send(Frame(Kind.SET_TQ, data=b'7').pack())\n"
-        "q = Peer(sockets, None); said = q.id > 0"
+        "q = Peer(sockets, None); result = q.id > 0"
     )
     assert as_user(12345, world_readable.sockets, talk) == "True"
     card = world_readable.control.status().gpus[0]
@@ -298,16 +298,16 @@ from baton.lock.control import ControlClient, SetCard
 from baton.lock.paths import Paths
 try:
     ControlClient(Paths(sockets).control).send(SetCard(quantum=9.0))
-    said = "done"
+    result = "done"
 except Exception as error:
-    said = error
+    result = error
 """
 
 
 def test_the_control_socket_is_for_the_group(world_readable: Nursery) -> None:
     Peer(world_readable.sockets, None).socket.close()
     assert "Permission denied" in as_user(12345, world_readable.sockets, CONTROL)
-    # Not the mode of the file alone: the kernel's word about who asks counts, too.
+    # Not only the mode of the file decides, but also the credentials of the peer.
     world_readable.paths.control.chmod(0o666)
     assert "only root" in as_user(12345, world_readable.sockets, CONTROL)
     assert world_readable.control.status().gpus[0].quantum_s == 3600.0
@@ -320,7 +320,7 @@ def test_commands_of_the_control_group_are_obeyed(world_readable: Nursery) -> No
     talk = (
         "p = Peer(sockets, None, register=False)\n"
         "p.send(Frame(Kind.SET_TQ, data=b'7').pack())\n"
-        "q = Peer(sockets, None); said = q.id > 0"
+        "q = Peer(sockets, None); result = q.id > 0"
     )
     assert as_user(4242, world_readable.sockets, talk) == "True"
     assert world_readable.control.status().gpus[0].quantum_s == 7.0

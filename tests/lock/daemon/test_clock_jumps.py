@@ -1,4 +1,4 @@
-"""Clocks that jump: the time of day under a running daemon, the monotonic clock between two daemons."""
+"""Clocks that jump: the time of day during a run of the daemon, the monotonic clock between two daemons."""
 
 import os
 import signal
@@ -12,15 +12,15 @@ import pytest
 from baton.lock.control import ControlClient
 from tests.lock.clocks import DAY_S, JUMPS, Clock
 from tests.lock.clocks import clock as clock  # the fixture
+from tests.lock.daemon.test_faults import FAST, SLOW, Starter
+from tests.lock.daemon.test_faults import workload as workload  # the fixture
 from tests.lock.daemons import Nursery, running
-from tests.lock.test_daemon_faults import FAST, SLOW, Starter
-from tests.lock.test_daemon_faults import workload as workload  # the fixture
 
 pytestmark = pytest.mark.process
 
 
 def test_processes_see_the_jumps(clock: Clock) -> None:
-    """That the other tests here test something."""
+    """Otherwise the other tests of this module would test nothing."""
     clock.jump(10 * DAY_S)
     told = subprocess.run([sys.executable, "-c", "import time; print(time.time())"], capture_output=True, check=True)
     assert float(told.stdout) - time.time() > 9 * DAY_S
@@ -30,7 +30,7 @@ def received_s(control: ControlClient) -> float:
     return sum(client.account.received_s for client in control.status().clients)
 
 
-def test_turns_go_on_when_the_time_of_day_jumps(clock: Clock, tmp_path: Path, workload: Starter) -> None:
+def test_turns_continue_when_the_time_of_day_jumps(clock: Clock, tmp_path: Path, workload: Starter) -> None:
     began_s = time.monotonic()
     with running(tmp_path, FAST) as nursery:
         pair = [workload(nursery) for _ in range(2)]
@@ -44,7 +44,7 @@ def test_turns_go_on_when_the_time_of_day_jumps(clock: Clock, tmp_path: Path, wo
             one.finish()
 
 
-def test_a_long_turn_is_not_cut_short_by_a_jump(clock: Clock, tmp_path: Path, workload: Starter) -> None:
+def test_a_jump_does_not_shorten_a_long_turn(clock: Clock, tmp_path: Path, workload: Starter) -> None:
     with running(tmp_path, SLOW) as nursery:
         holder = workload(nursery)
         holder.turn()
@@ -58,8 +58,8 @@ def test_a_long_turn_is_not_cut_short_by_a_jump(clock: Clock, tmp_path: Path, wo
 
 
 @pytest.mark.parametrize("offset_s", [10**6, -60])
-def test_the_next_daemon_may_have_another_monotonic_clock(tmp_path: Path, workload: Starter, offset_s: int) -> None:
-    """As after a move into another time namespace: what is remembered holds no moments, only lengths of time."""
+def test_the_next_daemon_may_have_a_different_monotonic_clock(tmp_path: Path, workload: Starter, offset_s: int) -> None:
+    """As after a move into another time namespace: the files contain no points in time, only durations."""
     if os.geteuid() != 0:
         pytest.skip("a time namespace needs root")
     began_s = time.monotonic()

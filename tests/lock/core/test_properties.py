@@ -6,8 +6,8 @@ import pytest
 
 from baton.lock.core.events import Measure, Mode, Priority, Terms
 from baton.lock.core.settings import Settings
-from tests.lock.busy import GIB, Machine, Worker
-from tests.lock.world import EVENTS, World
+from tests.lock.core.busy import GIB, Machine, Worker
+from tests.lock.core.world import EVENTS, World
 
 WORLDS = 40
 PER_WORLD = EVENTS // 2 // WORLDS
@@ -34,7 +34,7 @@ PER_MACHINE = EVENTS // 2 // MACHINES
 
 @pytest.mark.parametrize("seed", range(MACHINES))
 def test_every_waiter_is_served_within_its_bound_and_quotas_are_kept(seed: int) -> None:
-    """Random populations of busy, bursty, limited, weighted clients and gangs; every wait is held against its bound."""
+    """Random populations of busy, bursty, limited and weighted clients and gangs; no wait may exceed its bound."""
     pick = random.Random(seed)
     quantum_s = pick.choice([0.05, 1.0, 20.0])
     release_s = quantum_s * pick.choice([0.0, 0.01, 0.3])
@@ -64,7 +64,7 @@ def test_every_waiter_is_served_within_its_bound_and_quotas_are_kept(seed: int) 
         limit = m.core.clients[worker.id].quota
         allowed_s = worst_s[worker.id]
         if limit is not None:
-            # A throttled client has no claim until its next window; an overrun may cost it further ones.
+            # A throttled client waits for its next window; an overrun may cost it further windows.
             allowed_s = allowed_s / limit.share + 2 * m.core.cards[worker.card].window_s / limit.share
         assert waited_s <= allowed_s, f"seed {seed}: {worker.id} waited {waited_s}, bound {allowed_s}"
 

@@ -1,4 +1,4 @@
-"""What survives a kill: the last whole state, never half of one."""
+"""The state that survives a kill: the last complete one, never a part of one."""
 
 import os
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_the_last_state_is_found_again(tmp_path: Path) -> None:
     assert reopened(tmp_path / "holders") == held_by(7)
 
 
-def test_a_write_cut_short_leaves_the_state_before_it(tmp_path: Path) -> None:
+def test_an_incomplete_write_leaves_the_previous_state(tmp_path: Path) -> None:
     path = tmp_path / "holders"
     for cut in range(1, 60, 7):
         path.unlink(missing_ok=True)
@@ -54,7 +54,7 @@ def test_a_write_cut_short_leaves_the_state_before_it(tmp_path: Path) -> None:
             assert path.read_bytes()[start:] == after[start:]
 
 
-def test_a_file_of_something_else_is_no_journal(tmp_path: Path) -> None:
+def test_a_file_with_other_contents_is_not_a_journal(tmp_path: Path) -> None:
     (tmp_path / "holders").write_bytes(os.urandom(2 * SLOT_BYTES))
     assert reopened(tmp_path / "holders") is None
 
@@ -68,7 +68,7 @@ def test_more_holders_than_fit_are_left_out_but_not_forgotten(tmp_path: Path) ->
     assert reopened(tmp_path / "holders") == [CardRecord("GPU-0", False, (), False), *held_by(1)]
 
 
-def test_accounts_are_replaced_as_a_whole_and_rubbish_is_no_accounts(tmp_path: Path) -> None:
+def test_accounts_are_replaced_as_a_whole_and_garbage_is_ignored(tmp_path: Path) -> None:
     file = SnapshotFile(tmp_path / "accounts.json")
     assert file.read() == Snapshot()
     snapshot = Snapshot(accounts=[AccountRecord(1, 1.0, 2.0, 3.0, 4, 5, 6, "blue")], parked=[1])

@@ -1,8 +1,8 @@
-"""A machine of well-behaved workers in virtual time, with its own books of who ran when and who waited how long.
+"""A machine of well-behaved workers in virtual time, with separate accounts of when each ran and how long it waited.
 
-A worker asks, runs when granted, lets go some time after DROP_LOCK, and asks again at once; or it runs in bursts and
-pauses in between. What it received is integrated here, from its own point of view: a second on a card that
-`n` workers run on is worth `1/n`.
+A worker asks, runs when granted, releases some time after DROP_LOCK, and asks again at once; or it runs in bursts with
+pauses between them. The time it received is integrated here, from its point of view: a second on a card on which `n`
+workers run counts as `1/n`.
 """
 
 import heapq
@@ -170,5 +170,5 @@ class Machine:
                 worker.received_s += elapsed_s / len(owners)
 
     def shares(self) -> list[float]:
-        """What each worker received, in percent of the time."""
+        """The time that each worker received, in percent."""
         return [100 * worker.received_s / self.now_s for worker in self.workers.values()]

@@ -1,4 +1,4 @@
-"""Real processes that die, stop and starve: no workload is lost, no card has two holders, nobody waits for ever."""
+"""Real processes that die, stop and starve: no workload is lost, no card has two holders, no wait is endless."""
 
 import contextlib
 import os
@@ -44,7 +44,7 @@ class Running:
         assert line == "turn", f"the workload said {line!r} and ended with {self.process.poll()}"
 
     def finish(self) -> int:
-        """End it; how many turns it had."""
+        """End it; returns the number of its turns."""
         assert self.process.stdin
         assert self.process.stdout
         self.process.stdin.close()
@@ -79,7 +79,7 @@ def workload() -> Iterator[Starter]:
         one.discard()
 
 
-def test_the_next_is_granted_when_the_holder_is_killed(tmp_path: Path, workload: Starter) -> None:
+def test_the_next_waiter_is_granted_when_the_holder_is_killed(tmp_path: Path, workload: Starter) -> None:
     with running(tmp_path, SLOW) as nursery:
         holder = workload(nursery)
         holder.turn()
@@ -89,7 +89,7 @@ def test_the_next_is_granted_when_the_holder_is_killed(tmp_path: Path, workload:
             waiter.expect(Kind.LOCK_OK)
 
 
-def test_a_waiter_that_dies_while_the_holder_releases_is_passed_over(tmp_path: Path) -> None:
+def test_a_waiter_that_dies_while_the_holder_releases_is_skipped(tmp_path: Path) -> None:
     with running(tmp_path, SLOW) as nursery, Peer(nursery.sockets) as holder, Peer(nursery.sockets) as patient:
         for _ in range(50):
             holder.ask()
@@ -97,7 +97,7 @@ def test_a_waiter_that_dies_while_the_holder_releases_is_passed_over(tmp_path: P
             dying = Peer(nursery.sockets)
             dying.ask()
             patient.ask()
-            # Both in one batch for the daemon: it stands still while they happen.
+            # The daemon is stopped meanwhile, so that it sees both in one batch.
             nursery.tell(signal.SIGSTOP)
             dying.socket.close()
             holder.release()
@@ -125,13 +125,13 @@ def test_daemon_killed_many_times_under_load(tmp_path: Path, workload: Starter) 
             assert one.finish() > 0
 
 
-def test_a_holder_keeps_its_turn_over_a_restart_and_nobody_else_gets_it(tmp_path: Path, workload: Starter) -> None:
+def test_a_holder_keeps_its_turn_over_a_restart_and_no_other_client_gets_it(tmp_path: Path, workload: Starter) -> None:
     with Nursery(tmp_path) as nursery:
         nursery.start(SLOW)
         holder = workload(nursery)
         holder.turn()
         nursery.end()
-        # The holder stands still: it cannot come back yet, but it is alive.
+        # The holder is stopped: it cannot resume yet, but it is alive.
         holder.process.send_signal(signal.SIGSTOP)
         nursery.start(SLOW)
         with Peer(nursery.sockets) as waiter:
@@ -191,7 +191,7 @@ def test_daemon_stopped_and_continued(tmp_path: Path, workload: Starter) -> None
             for one in pair:
                 one.turn()
             nursery.tell(signal.SIGSTOP)
-            # What happens meanwhile waits in the kernel: one comes and asks, one comes, asks and dies.
+            # These events queue in the kernel: one client connects and asks, another connects, asks and dies.
             newcomer, dying = (Peer(nursery.sockets, register=False) for _ in range(2))
             for peer in (dying, newcomer):
                 peer.send(wire.registration(GPU))
@@ -218,7 +218,7 @@ def test_a_stopped_client_is_reported_and_disconnected_by_the_measure(tmp_path: 
         assert "DROP_LOCK ignored" in nursery.log.read_text()
 
 
-def test_a_stopped_client_is_killed_when_that_is_the_measure(tmp_path: Path, workload: Starter) -> None:
+def test_a_stopped_client_is_killed_if_that_is_the_measure(tmp_path: Path, workload: Starter) -> None:
     settings = Settings(quantum_s=0.01, mode=Mode.SERIAL, drop_grace_s=0.05, revoke_s=0.05, measure=Measure.KILL)
     with running(tmp_path, Config(settings=settings)) as nursery:
         stopped = workload(nursery)
@@ -230,7 +230,7 @@ def test_a_stopped_client_is_killed_when_that_is_the_measure(tmp_path: Path, wor
             assert stopped.process.wait() == -signal.SIGKILL
 
 
-def test_running_out_of_descriptors_disturbs_nobody_who_is_connected(tmp_path: Path) -> None:
+def test_running_out_of_descriptors_does_not_disturb_connected_clients(tmp_path: Path) -> None:
     with Nursery(tmp_path) as nursery:
         nursery.start(SLOW, descriptors=48)
         peers = [Peer(nursery.sockets) for _ in range(2)]
@@ -244,7 +244,7 @@ def test_running_out_of_descriptors_disturbs_nobody_who_is_connected(tmp_path: P
                 peer.release()
         for peer in crowd[:80]:
             peer.socket.close()
-        # There is room again: those who waited to be accepted are.
+        # There are descriptors again: the waiting connections are accepted.
         assert crowd[-1].read()[0] is Kind.SCHED_ON
         for peer in (*peers, *crowd):
             peer.socket.close()
@@ -267,7 +267,7 @@ def test_without_descriptors_a_memory_limit_holds_for_the_process_alone(tmp_path
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own that can be filled."""
+    """A separate small file system that a test can fill."""
     place = tmp_path / "disk"
     place.mkdir()
     if os.getuid() != 0:
@@ -282,14 +282,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> None:
-    """Leave no space at all."""
+    """Fill the file system completely."""
     for piece in (65536, 4096, 512, 1):
         with (disk / f"ballast{piece}").open("wb", buffering=0) as ballast, contextlib.suppress(OSError):
             while True:
                 ballast.write(b"x" * piece)
 
 
-def test_a_disk_that_fills_up_stops_nobody_and_the_holder_is_still_remembered(small_disk: Path, tmp_path: Path) -> None:
+def test_a_full_disk_stops_no_client_and_the_holder_is_still_remembered(small_disk: Path, tmp_path: Path) -> None:
     with Nursery(small_disk) as nursery:
         nursery.start(SLOW)
         fill(small_disk)
@@ -306,13 +306,13 @@ def test_a_disk_that_fills_up_stops_nobody_and_the_holder_is_still_remembered(sm
             assert nursery.control.status().gpus[0].recalled == 1
 
 
-def test_without_a_journal_from_the_start_everybody_is_served(small_disk: Path) -> None:
+def test_without_a_journal_from_the_start_all_clients_are_served(small_disk: Path) -> None:
     with Nursery(small_disk) as nursery:
         nursery.paths.sockets.mkdir(parents=True)
         with (small_disk / "ballast").open("wb", buffering=0) as ballast, contextlib.suppress(OSError):
             while True:
                 ballast.write(b"x" * 4096)
-        # Room for the sockets, not for what should survive.
+        # There is space for the sockets, but not for the files.
         os.truncate(small_disk / "ballast", (small_disk / "ballast").stat().st_size - 16384)
         nursery.start(SLOW)
         assert "the journal cannot be written" in nursery.log.read_text()
@@ -323,7 +323,7 @@ def test_without_a_journal_from_the_start_everybody_is_served(small_disk: Path) 
                 peer.release()
 
 
-def test_a_directory_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
+def test_an_unusable_directory_is_reported_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = subprocess.run(
         [sys.executable, "-m", "baton.cli.main", "lockd", "--socket-dir", str(tmp_path / "file" / "b" / "lock")],

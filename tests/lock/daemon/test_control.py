@@ -1,4 +1,4 @@
-"""The control socket and `baton lock`: what can be seen and changed, and what is answered to nonsense."""
+"""The control socket and `baton lock`: status, changes, and the answers to invalid requests."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ def baton(nursery: Nursery, *arguments: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def test_status_shows_who_holds_who_waits_and_why(nursery: Nursery) -> None:
+def test_status_shows_holders_and_waiters_with_their_states(nursery: Nursery) -> None:
     with Peer(nursery.sockets) as holder, Peer(nursery.sockets) as waiter:
         holder.introduce(name="train.py", weight=2, priority="high", tenant="blue", run="r1", memory=2**30)
         holder.tell(Kind.REPORT, allocated=3 * 2**30)
@@ -89,7 +89,7 @@ def test_quantum_mode_and_switch_are_set_and_survive_a_restart(nursery: Nursery)
     assert not nursery.control.status().gpus[0].quantum_fixed
 
 
-def test_switching_off_lets_everybody_run_and_on_starts_anew(nursery: Nursery) -> None:
+def test_switching_scheduling_off_lets_all_run_and_on_starts_over(nursery: Nursery) -> None:
     with Peer(nursery.sockets, None) as peer:
         nursery.control.send(SetCard(on=False))
         peer.expect(Kind.SCHED_OFF)
@@ -99,7 +99,7 @@ def test_switching_off_lets_everybody_run_and_on_starts_anew(nursery: Nursery) -
         peer.expect(Kind.LOCK_OK)
 
 
-def test_a_client_is_parked_told_so_and_unparked(nursery: Nursery) -> None:
+def test_a_client_is_parked_and_unparked_and_notified(nursery: Nursery) -> None:
     with Peer(nursery.sockets) as peer:
         peer.introduce(name="victim")
         peer.ask()
@@ -122,7 +122,7 @@ def test_new_terms_reach_the_client_as_limits(nursery: Nursery) -> None:
         assert nursery.control.status().clients[0].cores_percent == 30
 
 
-def test_rules_give_terms_to_those_here_and_those_to_come(nursery: Nursery) -> None:
+def test_rules_give_terms_to_current_and_future_clients(nursery: Nursery) -> None:
     rule = Rule(namespace="team-a", cores_percent=40, weight=3)
     with Peer(nursery.sockets):
         nursery.control.send(SetRule(rule))
@@ -136,7 +136,7 @@ def test_rules_give_terms_to_those_here_and_those_to_come(nursery: Nursery) -> N
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "sentence"),
     [
         (["set"], "nothing to set"),
         (["set", "--weight", "2"], "name it with --client"),
@@ -149,24 +149,24 @@ def test_rules_give_terms_to_those_here_and_those_to_come(nursery: Nursery) -> N
         (["park", "colour:red"], "begins with 'colour'"),
     ],
 )
-def test_nonsense_is_answered_with_one_sentence(shared: Nursery, arguments: list[str], said: str) -> None:
+def test_an_invalid_request_is_answered_with_one_sentence(shared: Nursery, arguments: list[str], sentence: str) -> None:
     done = baton(shared, *arguments)
     assert done.returncode in (1, 2)
     assert done.stderr.count("\n") == 1
-    assert said in done.stderr
+    assert sentence in done.stderr
 
 
 @pytest.mark.parametrize(
     "wrong", [("--client", "pid:1", "--priority", "urgent"), ("--client", "pid:1", "--weight", "2")]
 )
-def test_a_wrong_word_beside_a_right_one_changes_nothing(shared: Nursery, wrong: tuple[str, ...]) -> None:
+def test_an_invalid_option_beside_a_valid_one_changes_nothing(shared: Nursery, wrong: tuple[str, ...]) -> None:
     before = shared.control.status().gpus[0].quantum_s
     done = baton(shared, "set", "--quantum", "7", *wrong)
     assert done.returncode in (1, 2)
     assert shared.control.status().gpus[0].quantum_s == before
 
 
-def test_lines_that_are_no_requests_are_answered(shared: Nursery) -> None:
+def test_lines_that_are_not_requests_are_answered(shared: Nursery) -> None:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(shared.paths.control))
         lines = connection.makefile("rb")
@@ -190,13 +190,13 @@ def test_lines_that_are_no_requests_are_answered(shared: Nursery) -> None:
         lines.close()
 
 
-def test_a_look_may_be_rarer_than_a_daemon_is_waited_for(shared: Nursery) -> None:
-    looks = ControlClient(shared.paths.control, timeout_s=0.2).follow(every_ms=500)
-    assert next(looks).pid == next(looks).pid
-    looks.close()
+def test_the_interval_of_updates_may_exceed_the_timeout(shared: Nursery) -> None:
+    updates = ControlClient(shared.paths.control, timeout_s=0.2).follow(every_ms=500)
+    assert next(updates).pid == next(updates).pid
+    updates.close()
 
 
-def test_a_line_that_was_cut_short_is_the_end(tmp_path: Path) -> None:
+def test_an_incomplete_line_ends_the_updates(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as daemon:
         daemon.bind(str(tmp_path / "control.sock"))
         daemon.listen()
@@ -212,12 +212,12 @@ def test_a_line_that_was_cut_short_is_the_end(tmp_path: Path) -> None:
             dying.result()
 
 
-def test_a_daemon_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+def test_a_missing_daemon_is_reported_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="no lock daemon answers"):
         ControlClient(tmp_path / "control.sock").status()
 
 
-def test_the_async_client_sees_the_same(shared: Nursery) -> None:
+def test_the_async_client_sees_the_same_status(shared: Nursery) -> None:
     client = AsyncControlClient(shared.paths.control)
 
     async def talk() -> int:
@@ -239,7 +239,7 @@ def test_the_async_client_sees_the_same(shared: Nursery) -> None:
 @pytest.mark.parametrize(
     "line", [b'{"ok": true, "result": {"cards": 1}}', b'{"okay": true}', b'{"ok": true, "error": "\xff"}']
 )
-def test_a_daemon_of_another_version_is_one_sentence(tmp_path: Path, line: bytes) -> None:
+def test_a_daemon_of_another_version_is_reported_in_one_sentence(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "control"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server, ThreadPoolExecutor() as pool:
         server.bind(str(path))

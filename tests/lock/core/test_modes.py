@@ -1,4 +1,4 @@
-"""Together or in turns, how long a turn lasts, and what is learned from behaviour."""
+"""Whether clients run together or in turns, how long a turn lasts, and what the lock learns from measurements."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from baton.lock.core.machine import LockCore
 from baton.lock.core.settings import Settings
 from baton.lock.core.state import Phase
 from baton.model.ids import CardId
-from tests.lock.busy import GIB, Machine
+from tests.lock.core.busy import GIB, Machine
 
 CARD = CardId("GPU-0")
 LINK = 12.0e9
@@ -33,21 +33,21 @@ def holders(core: LockCore) -> list[int]:
     return list(core.cards[CARD].holders)
 
 
-def test_what_fits_runs_together() -> None:
+def test_clients_that_fit_run_together() -> None:
     core, clients = one_card(7.2, 7.2)
     assert holders(core) == clients
 
 
-def test_what_does_not_fit_takes_turns() -> None:
+def test_clients_that_do_not_fit_take_turns() -> None:
     core, clients = one_card(15.3, 15.3)
     assert holders(core) == clients[:1]
 
 
 def test_growing_beyond_the_card_makes_it_exclusive_and_shrinking_makes_it_concurrent_again() -> None:
     core, (first, second) = one_card(7, 7)
-    told = core.handle(ev.Reported(first, 12 * GIB), 1.0)
+    instructions = core.handle(ev.Reported(first, 12 * GIB), 1.0)
     assert core.cards[CARD].exclusive
-    dropped = [i.client for i in told if isinstance(i, ev.Drop)]
+    dropped = [i.client for i in instructions if isinstance(i, ev.Drop)]
     assert len(dropped) == 1
     core.handle(ev.Released(dropped[0]), 1.1)
     core.handle(ev.Requested(dropped[0]), 1.1)
@@ -65,10 +65,10 @@ def test_a_client_that_reports_no_memory_may_need_the_whole_card() -> None:
     assert holders(core) == clients[:1]
 
 
-def test_unless_telemetry_sees_what_it_needs() -> None:
+def test_telemetry_may_show_that_it_needs_less() -> None:
     core, clients = one_card(None, None)
-    told = core.handle(ev.Sampled(CARD, memory_by_pid={101: 3 * GIB, 102: 4 * GIB}), 1.0)
-    assert [i.client for i in told if isinstance(i, Grant)] == clients[1:]
+    instructions = core.handle(ev.Sampled(CARD, memory_by_pid={101: 3 * GIB, 102: 4 * GIB}), 1.0)
+    assert [i.client for i in instructions if isinstance(i, Grant)] == clients[1:]
 
 
 def test_a_card_of_unknown_size_is_exclusive() -> None:
@@ -80,14 +80,14 @@ def test_a_card_of_unknown_size_is_exclusive() -> None:
     assert holders(core) == [1]
 
 
-def test_modes_can_be_forced_against_the_sizes() -> None:
+def test_a_fixed_mode_overrides_the_sizes() -> None:
     core, clients = one_card(15, 15, settings=Settings(mode=Mode.CONCURRENT))
     assert holders(core) == clients
     core, clients = one_card(1, 1, settings=Settings(mode=Mode.SERIAL))
     assert holders(core) == clients[:1]
 
 
-def test_one_who_leaves_lets_the_others_run_together() -> None:
+def test_when_one_client_leaves_the_others_may_run_together() -> None:
     core, clients = one_card(7, 7, 7)
     dropped = next(c.id for c in core.cards[CARD].holders.values() if c.phase is Phase.DROPPING)
     core.handle(ev.Released(dropped), 0.5)
@@ -97,9 +97,9 @@ def test_one_who_leaves_lets_the_others_run_together() -> None:
     assert sorted(holders(core)) == clients[:2]
 
 
-def test_paging_that_slows_work_down_is_thrashing_whatever_was_declared() -> None:
+def test_paging_that_slows_clients_down_is_thrashing_whatever_the_reported_sizes() -> None:
     core, clients = one_card(4)
-    # Alone: the yardstick. 1000 launches synchronise in 1 s.
+    # Alone, as the reference: 1000 launches synchronise in 1 s.
     core.handle(ev.Reported(clients[0], 4 * GIB, 1000, 1.0), 1.0)
     second = ClientId(2)
     core.handle(ev.Joined(second, CARD, 102, extended=True), 1.0)
@@ -120,7 +120,7 @@ def test_paging_that_slows_work_down_is_thrashing_whatever_was_declared() -> Non
 
 
 def test_a_busy_link_alone_is_not_thrashing() -> None:
-    """A client that loads data as fast as it can, and whose work goes on as before, disturbs nobody."""
+    """A client that loads data at full speed does not thrash if no client slows down."""
     core, clients = one_card(4)
     core.handle(ev.Reported(clients[0], 4 * GIB, 1000, 1.0), 1.0)
     core.handle(ev.Joined(ClientId(2), CARD, 102, extended=True), 1.0)
@@ -132,7 +132,7 @@ def test_a_busy_link_alone_is_not_thrashing() -> None:
     assert not core.cards[CARD].exclusive
 
 
-def test_without_telemetry_the_reports_of_all_tell() -> None:
+def test_without_telemetry_the_reports_of_all_clients_show_thrashing() -> None:
     core, clients = one_card(4, 4, settings=Settings(mode=Mode.SERIAL))
     for client in clients:
         core.handle(ev.Reported(client, 4 * GIB, 1000, 1.0), 1.0)
@@ -167,8 +167,8 @@ def test_the_quantum_follows_the_sizes_before_anything_is_measured() -> None:
     assert core.cards[CARD].quantum_s > 100  # what the published two-job case needs to beat running serially
 
 
-def test_the_more_wait_the_shorter_the_quantum_but_ten_switches_at_least() -> None:
-    """The root: among five a turn is half as long, and switching costs twice as much."""
+def test_the_more_clients_wait_the_shorter_the_quantum_but_at_least_ten_switches() -> None:
+    """The square root: with five clients the quantum is half as long, and switching costs twice as much."""
     between_two_s = one_card(12, 12)[0].cards[CARD].quantum_s
     assert one_card(*[12] * 5)[0].cards[CARD].quantum_s == pytest.approx(between_two_s / 2)
     crowded = one_card(*[12] * 100)[0].cards[CARD]
@@ -176,17 +176,17 @@ def test_the_more_wait_the_shorter_the_quantum_but_ten_switches_at_least() -> No
     assert crowded.quantum_s == pytest.approx(10 * crowded.cost_s)
 
 
-def test_the_quantum_is_short_where_nobody_pays() -> None:
+def test_the_quantum_is_short_if_switches_cost_nothing() -> None:
     core, _ = one_card(1, 1, settings=Settings(mode=Mode.SERIAL))
     assert core.cards[CARD].quantum_s == core.settings.min_quantum_s
 
 
-def test_the_quantum_is_nvshares_where_nothing_is_known() -> None:
+def test_the_quantum_is_nvshares_if_nothing_is_known() -> None:
     core, _ = one_card(None, None)
     assert core.cards[CARD].quantum_s == 30.0
 
 
-def test_the_quantum_follows_what_switches_are_seen_to_cost() -> None:
+def test_the_quantum_follows_the_measured_cost_of_switches() -> None:
     """At least ten times the measured cost; here 12 GiB at 12 GB/s, about a second."""
     m = Machine(Settings(mode=Mode.SERIAL))
     m.add(release_s=0.05)
@@ -209,7 +209,7 @@ def test_the_quantum_follows_what_switches_are_seen_to_cost() -> None:
     assert all(client.ledger.paged_bytes > 0 for client in m.core.clients.values())
 
 
-def test_idle_clients_let_go_after_about_what_coming_back_costs() -> None:
+def test_the_idle_time_is_about_the_cost_of_coming_back() -> None:
     core, _ = one_card(15.3, 15.3)
     assert core.cards[CARD].idle_s == pytest.approx(2 * 15.3 * GIB / LINK, rel=0.01)
     core, _ = one_card(1, 1)
@@ -217,7 +217,7 @@ def test_idle_clients_let_go_after_about_what_coming_back_costs() -> None:
 
 
 def take_turns(core: LockCore, paged_bytes: list[int], look_s: float) -> None:
-    """Two clients alternate; in each turn, once, so many bytes have moved by the time somebody looks."""
+    """Two clients alternate; in each turn one sample shows that this number of bytes has moved."""
     moved, now_s = 0, 0.0
     core.handle(ev.Sampled(CARD, pcie_bytes=0), now_s)
     for paged in paged_bytes:
@@ -231,23 +231,23 @@ def take_turns(core: LockCore, paged_bytes: list[int], look_s: float) -> None:
             core.handle(ev.Requested(client), now_s)
 
 
-def test_a_first_turn_tells_nothing_about_the_cost_of_coming_back() -> None:
+def test_a_first_turn_says_nothing_about_the_cost_of_coming_back() -> None:
     core, _ = one_card(12, 12)
     take_turns(core, [0, 0], look_s=0.2)
     assert core.cards[CARD].switch_cost_s is None
     assert core.cards[CARD].quantum_s > 50
 
 
-def test_a_page_in_shorter_than_the_time_between_two_looks_is_seen() -> None:
+def test_a_page_in_shorter_than_the_sampling_interval_is_noticed() -> None:
     core, _ = one_card(12, 12)
     core.cards[CARD].link_bytes_per_s = 1000e9
-    take_turns(core, [0, 0, 24 * GIB, 24 * GIB], look_s=0.2)  # a tenth of what the link can do
+    take_turns(core, [0, 0, 24 * GIB, 24 * GIB], look_s=0.2)  # a tenth of the link's bandwidth
     cost_s = core.cards[CARD].switch_cost_s
     assert cost_s == pytest.approx(24 * GIB / 1000e9, rel=0.1)
 
 
-def test_the_time_to_finish_is_no_cost() -> None:
-    """Who needs long to let go works meanwhile, and neither the quantum nor the idle time grows by it."""
+def test_the_time_to_finish_is_not_a_cost() -> None:
+    """A client that takes long to release is still working, so the quantum and the idle time do not grow."""
     m = Machine(Settings(mode=Mode.SERIAL))
     m.add(memory_bytes=GIB, release_s=3.0)
     m.add(memory_bytes=GIB, release_s=3.0)
@@ -258,7 +258,7 @@ def test_the_time_to_finish_is_no_cost() -> None:
     assert card.idle_s == m.core.settings.min_idle_s
 
 
-def test_slow_releases_make_nobody_overdue_out_of_turn() -> None:
+def test_slow_releases_do_not_make_clients_overdue() -> None:
     """Weights hold although a turn lasts much longer than its quantum: patience counts the releases."""
     m = Machine(Settings(mode=Mode.SERIAL))
     light = m.add(Terms(weight=1), memory_bytes=GIB, release_s=1.0)

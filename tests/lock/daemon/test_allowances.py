@@ -1,4 +1,4 @@
-"""Pages on which the processes of one group count their memory."""
+"""Shared pages in which the processes of one group count their memory."""
 
 import mmap
 import os
@@ -35,7 +35,7 @@ def read(fd: int, place: int) -> int:
         return int(struct.unpack_from("<q", page, place * 8)[0])
 
 
-def test_a_group_has_one_page_and_everybody_a_place_of_his_own() -> None:
+def test_a_group_shares_one_page_and_each_process_has_its_slot() -> None:
     allowances = Allowances()
     first, second = join(allowances, 1), join(allowances, 2)
     assert first[0] == second[0]
@@ -45,7 +45,7 @@ def test_a_group_has_one_page_and_everybody_a_place_of_his_own() -> None:
     assert join(allowances, 5, card=OTHER)[0] != first[0]
 
 
-def test_who_leaves_gives_back_what_he_had() -> None:
+def test_a_process_that_leaves_frees_its_slot_and_memory() -> None:
     allowances = Allowances()
     fd, place = join(allowances, 1)
     _, second = join(allowances, 2)
@@ -56,7 +56,7 @@ def test_who_leaves_gives_back_what_he_had() -> None:
     assert join(allowances, 3) == (fd, place)
 
 
-def test_a_page_goes_with_the_last_one() -> None:
+def test_the_page_is_closed_when_the_last_process_leaves() -> None:
     allowances = Allowances()
     fd, _ = join(allowances, 1)
     allowances.leave(ClientId(1))
@@ -65,7 +65,7 @@ def test_a_page_goes_with_the_last_one() -> None:
         os.fstat(fd)
 
 
-def test_a_full_page_takes_no_more() -> None:
+def test_a_full_page_admits_no_more_processes() -> None:
     allowances = Allowances()
     for client in range(1, SLOTS + 1):
         join(allowances, client)
@@ -75,7 +75,7 @@ def test_a_full_page_takes_no_more() -> None:
     allowances.close()
 
 
-def test_nobody_can_cut_a_page_short() -> None:
+def test_a_page_cannot_be_truncated() -> None:
     allowances = Allowances()
     fd, _ = join(allowances, 1)
     with pytest.raises(PermissionError):
@@ -95,6 +95,6 @@ def test_a_group_is_a_pod_or_the_run_of_a_user(tmp_path: Path) -> None:
     assert group_of(1, "", "r1") == ("run", "1000", "r1")
     assert group_of(2, "", "") is None
     assert group_of(3, "c0ffee", "") == ("pod", "c0ffee")
-    assert group_of(4, "c0ffee", "r1") == ("pod", "c0ffee")  # nobody leaves his pod's limit by naming a run
+    assert group_of(4, "c0ffee", "r1") == ("pod", "c0ffee")  # naming a run does not escape the pod's limit
     assert group_of(5, UNKNOWN_POD, "r1") is None
     assert daemon.group_of(ClientId(99)) is None

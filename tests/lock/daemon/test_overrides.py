@@ -1,4 +1,4 @@
-"""What is set by hand outlives the daemon, and no longer than it makes sense."""
+"""Overrides are kept over restarts, but only for as long as they make sense."""
 
 import os
 from pathlib import Path
@@ -74,13 +74,13 @@ def test_a_rule_that_was_set_again_is_kept() -> None:
     assert overrides.rules == [OTHER]
 
 
-def test_a_rule_set_by_hand_replaces_the_configured_one_for_the_same_clients() -> None:
+def test_a_rule_set_by_command_replaces_the_configured_one_for_the_same_clients() -> None:
     overrides = Overrides.restore(Snapshot(rules=[EVERYBODY]))
     configured = [Rule(namespace="research-*", weight=9), Rule(uid=4)]
     assert overrides.before(configured) == [EVERYBODY, configured[1]]
 
 
-def test_only_the_last_clients_terms_are_remembered() -> None:
+def test_only_the_terms_of_the_latest_clients_are_remembered() -> None:
     overrides = Overrides.restore(Snapshot(terms=[TermsRecord(1, Terms(weight=3))]))
     for number in range(2, 300):
         overrides.set_terms(ClientId(number), Terms(weight=2))
