@@ -161,12 +161,13 @@ class LockDaemon:
         From here on the daemon grants nothing: a grant that is missing in the journal would lead to a second holder.
         """
         self._decides = False
+        # Listeners first: a client that reconnected to this daemon would lose its account, which only the next one has.
+        for listener in (*self._listeners, *self._card_listeners.values()):
+            listener.close(unlink=True)
         self.sessions.abandon()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for listener in (*self._listeners, *self._card_listeners.values()):
-            listener.close(unlink=True)
         if self._server is not None:
             await self._server.stop()
         self.save()
