@@ -114,7 +114,7 @@ class CardEvent(msgspec.Struct, frozen=True):
 class GpuSource(Protocol):
     """An open driver and the cards behind it.
 
-    Not safe for several threads, except that `events` may block in a thread of its own.
+    Not safe for several threads, except that `events` may block in a separate thread.
     """
 
     @property

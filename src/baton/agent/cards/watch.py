@@ -1,10 +1,10 @@
 """The node's cards over time: inventory, samples and health, from drivers that block, for a loop that must not.
 
 Each vendor's driver has its own thread, so a driver that hangs does not hide the cards of another vendor. All questions
-to a driver go through that thread, because a source is not made for several; only waiting for events has a thread of
-its own, which the interface allows. A driver that is not there yet (it may be loaded after the agent) is searched for
-again and again; until then the node has no cards of that vendor. A driver that was loaded again answers only through a
-new source, so a source none of whose cards answers is closed and opened again.
+to a driver go through that thread, because a source is not safe for several; only waiting for events has a separate
+thread, which the interface allows. The agent keeps searching for a driver that is not loaded yet; until then the node
+has no cards of that vendor. A driver that was loaded again answers only through a new source, so a source none of whose
+cards answers is closed and opened again.
 """
 
 import asyncio

@@ -302,7 +302,7 @@ class PluginLife:
         self._streams.add(event.stream)
         self._had_stream = True
         # Kubelet opens the stream before it has answered Register; the call then decides. In the registry there is no
-        # call of ours, and a kubelet that streams has accepted us even if its notification is still to come.
+        # Register call, and a kubelet that streams has accepted the plugin even if its notification is still pending.
         if self.state is State.REGISTERED or (self.state is State.REGISTERING and self.mode is Mode.REGISTRY):
             return self._serve(now_s)
         return []
