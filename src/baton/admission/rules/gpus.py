@@ -141,7 +141,7 @@ def _check_environment(container: Field, asked: str, resource: str, findings: Fi
     variables = {variable for vendor in vendors.VENDORS for variable in vendor.variables}
     for variable in container["env"].items(ignored):
         name = variable["name"].value
-        if name in variables:
+        if isinstance(name, str) and name in variables:
             hides = not variable["valueFrom"] and (variable["value"].value or "") in _HIDING
             if asked or not hides:
                 own = Field(variable.path, _given(variable))
