@@ -1,9 +1,10 @@
 """Carries out bindings: in parallel, in the order of the plan, each until its outcome is known.
 
-A bind is repeated while the API server is busy or away. Repeating is safe: the request names the pod's uid, and a pod
-that is bound already answers with a conflict, upon which it is read: on our node it is a success. A bind that fails
-for good is taken back in the engine, and the pod is left alone for a while that doubles with each failure; one in a
-namespace that is being deleted for the longest while at once, and silently: it is going to be deleted, too.
+The binder retries a bind while the API server is busy or unreachable. A retry is safe: the request names the pod's uid,
+and for a pod that is already bound the API server answers with a conflict. The binder then reads the pod; if it is on
+the planned node, the bind succeeded. A bind that fails for good is withdrawn in the engine, and the pod is left alone
+for a pause that doubles with each failure. In a namespace that is being deleted the pause is the longest one at once,
+and there is no event, because the pod will be deleted too.
 """
 
 import asyncio
@@ -39,17 +40,17 @@ _LOG = structlog.get_logger("baton.scheduler")
 
 _BURST = 20
 _BURST_S = 2.0
-"""So many bindings in so many seconds are a burst."""
+"""This many bindings in this many seconds are a burst."""
 _LONG_BURST = 50
 _LONG_BURST_S = 10.0
-"""And so are so many in so many: where much is asked of a server that is slow, they come by fits and starts."""
+"""So are this many in this many seconds: under load, bindings at a slow API server come in fits and starts."""
 _NAMESPACE_ENDS = "its namespace is being deleted"
 _LATEST_S = 2**40
-"""Device plugins set the time of an allocated pod to the largest number there is; it is no moment."""
+"""Device plugins set the time of an allocated pod to the largest number there is, which is not a real time."""
 
 
 class Bind(NamedTuple):
-    """One binding on its way."""
+    """One binding in flight."""
 
     key: PodKey
     uid: str
@@ -79,7 +80,7 @@ class _BindingBody(msgspec.Struct, frozen=True):
 
 
 class Binder:
-    """A queue of bindings and the workers on it."""
+    """A queue of bindings and its workers."""
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class Binder:
         self._last_time: dict[NodeName, int] = {}
         self._encode = msgspec.json.Encoder().encode
         self.on_the_way = 0
-        """Bindings submitted and not settled."""
+        """Bindings submitted and not yet settled."""
         self._settled: deque[float] = deque(maxlen=_LONG_BURST)
         """When the last bindings were settled, on the monotonic clock."""
         self.idle = asyncio.Event()
@@ -119,7 +120,7 @@ class Binder:
         for binding in bindings:
             pod = self._feed.pods.get(Key(binding.pod))
             if pod is None:
-                continue  # its removal is on the way to the engine
+                continue  # the engine is about to learn of its removal
             bind = Bind(binding.pod, pod.metadata.uid, binding.node, binding.cards, now)
             self.on_the_way += 1
             self._metrics.assumed(bind.key)
@@ -132,8 +133,8 @@ class Binder:
             self.idle.clear()
 
     def in_burst(self) -> bool:
-        """Whether pods are bound in such numbers that every other request would cost one of them its turn; also while
-        the API server stands still, when none is bound and many wait."""
+        """Whether so many pods are being bound that any other request would delay one of them. Also true while the API
+        server stalls, so that many bindings wait and none succeeds."""
         return (
             len(self._waiting) >= _BURST
             or self._settled_within(_BURST, _BURST_S)
@@ -177,7 +178,7 @@ class Binder:
         self._done(bind, problem)
 
     def _needs_lock(self, bind: Bind) -> bool:
-        """Whether the bind needs the node's lock: then it waits in a task of its own, not in a worker."""
+        """Whether the bind needs the node's lock; it then waits in a separate task, not in a worker."""
         return self._locks.enabled and any(grant.kind is CardKind.VGPU for grant in bind.cards)
 
     async def _behind_lock(self, bind: Bind) -> None:
@@ -204,7 +205,7 @@ class Binder:
             self._succeeded(bind)
 
     async def _bind(self, bind: Bind) -> str:
-        """Empty on success, else a sentence."""
+        """Bind the pod; return an empty string on success, otherwise the problem."""
         pod = self._feed.pods.get(Key(bind.key))
         if pod is None or pod.metadata.uid != bind.uid:
             return "the pod is gone"
@@ -244,7 +245,7 @@ class Binder:
             pause_s = min(self._settings.retry_longest_s, pause_s * 2)
 
     async def _read_back(self, bind: Bind) -> str | None:
-        """What became of the pod: empty when it is on our node, a sentence when it cannot be, None when it may be."""
+        """The outcome: empty if the pod is on our node, the problem if it cannot get there, None if it still may."""
         namespace, _, name = bind.key.partition("/")
         try:
             pod = await self._client.get(core.PODS, name, namespace)
@@ -257,11 +258,12 @@ class Binder:
         if pod.spec.node_name == bind.node:
             return ""
         if pod.spec.node_name:
-            return f"somebody else bound it to {pod.spec.node_name}"
+            return f"another scheduler bound it to {pod.spec.node_name}"
         return "the pod is being deleted" if pod.metadata.deletion_timestamp else None
 
     async def _settle(self, bind: Bind, problem: str) -> str:
-        """Nothing is planned anew before it is certain that the last request did not succeed after all."""
+        """Wait until it is certain that the last request did not succeed after all; only then may the pod be planned
+        again."""
         while True:
             namespace, _, name = bind.key.partition("/")
             try:
@@ -282,7 +284,7 @@ class Binder:
         return self._encode(_BindingBody(meta, _Target(bind.node)))
 
     def _moment_s(self, node: NodeName) -> int:
-        """Seconds, never the same for two pods of a node: a device plugin serves the earliest first."""
+        """Seconds, different for any two pods of a node: a device plugin serves the earliest first."""
         last = self._last_time.get(node)
         if last is None:
             last = max((_time_of(pod) for pod in self._feed.pods if pod.spec.node_name == node), default=0)
@@ -314,7 +316,7 @@ class Binder:
         self._feed.tell(BindFailed(bind.key))
         self._feed.hold(bind.key, bind.uid, held)
         if (timer := self._timers.get(bind.key)) is not None:
-            timer.cancel()  # of the pod that had the name before
+            timer.cancel()  # it belongs to an earlier pod of the same name
         loop = asyncio.get_running_loop()
         self._timers[bind.key] = loop.call_later(pause_s, self._release, bind.key)
 
@@ -336,5 +338,5 @@ def _cards_text(cards: tuple[CardGrant, ...]) -> str:
 
 
 def _time_of(pod: core.Pod) -> int:
-    """When its cards were given, as the annotation says; 0 if it does not, or not any more."""
+    """The time at which the pod got its cards, from the annotation; 0 if the annotation has no time any more."""
     return whole_number(pod.metadata.annotations.get(ASSIGNED_TIME, ""), _LATEST_S) or 0

@@ -1,8 +1,8 @@
 """Carries out evictions through the Eviction API, which gives pods their grace and honours disruption budgets.
 
-An eviction that is refused, by a budget or because several budgets cover the pod, is not taken back at once: the engine
-would ask one victim after the other without a pause. It counts as leaving until the pause is over, and then as one that
-stays, so that another victim is asked, for a while that doubles with each refusal.
+A refused eviction (by a budget, or because several budgets cover the pod) is not withdrawn at once, because the engine
+would then try one victim after another without a pause. The pod counts as leaving until the pause is over. After that
+it counts as staying, for a time that doubles with each refusal, so that the engine picks another victim.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ _LOG = structlog.get_logger("baton.scheduler")
 
 _WORKERS = 8
 _LONGEST_S = 60.0
-"""A victim that was refused often is asked again after this long, unless the first pause is longer."""
+"""Longest pause before the eviction of the same victim is retried, unless the first pause is longer."""
 
 
 class Evictor:
-    """Evictions of plans, until their outcome is known."""
+    """The evictions of plans, until their outcome is known."""
 
     def __init__(
         self,
@@ -85,18 +85,20 @@ class Evictor:
         try:
             await self._client.request("POST", core.PODS.path(namespace, name, "eviction"), body=body)
         except (NotFoundError, ConflictError):
-            self._wanted.pop(key, None)  # it is gone, or another pod of that name is there: the watch says so
+            self._wanted.pop(
+                key, None
+            )  # the pod is gone, or replaced by another of the same name; the watch reports it
             return
         except ThrottledError as error:
             self._metrics.eviction(action, "refused")
             self._refused(key, uid, error.message)
             return
         except UnreachableError:
-            raise  # the queue tries again
+            raise  # the queue retries
         except ApiError as error:
             if error.status > HTTPStatus.INTERNAL_SERVER_ERROR:
                 raise
-            # An internal error is also the answer for a pod that several budgets cover, and that stays so.
+            # A pod that several budgets cover also gets an internal error; retrying does not help.
             self._metrics.eviction(action, "failed")
             self._refused(key, uid, error.message)
             return

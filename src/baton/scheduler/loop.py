@@ -1,9 +1,9 @@
-"""One leader's life: from an empty engine to bound pods.
+"""One term of a leader: from an empty engine to bound pods.
 
-Everything is rebuilt from the API server when it starts; nothing is kept between two lives. A cycle starts on events,
-after a short window in which more may come, and not before the last one has been paid for: where a cycle is long,
-because thousands of jobs wait, the next one starts no sooner than that time again; one that takes too long ends
-between two jobs, and the next one goes on from there.
+The scheduler rebuilds everything from the API server at the start of each term and keeps nothing between terms. Events
+start a cycle, after a short window in which more may arrive. After a long cycle, as with thousands of waiting jobs, the
+next one starts no sooner than after the same time again. A cycle that takes too long ends between two jobs, and the
+next one continues from there.
 """
 
 import asyncio
@@ -71,9 +71,9 @@ class Scheduler:
         self.feed.pod_gone = metrics.gone
         self._event_rate = RateLimit(settings.event_qps, max(1, int(settings.event_qps)))
         self.recorder = Recorder(client, "baton-scheduler", turn=self._event_rate.wait)
-        """Of what somebody may have to act on."""
+        """For events on which a user may have to act."""
         self.good_news = Recorder(client, "baton-scheduler", waiting=_EVENTS_WAITING, turn=self._quiet_moment)
-        """Of what went well: it can wait."""
+        """For events about success, which can wait."""
         self._locks = NodeLocks(client, self.feed.nodes, self.feed.pods, identity, now_s)
         self.binder = Binder(client, self.feed, self.recorder, self.good_news, settings, metrics, self._locks)
         self.evictor = Evictor(client, self.feed, self.recorder, settings, metrics, now_s)
@@ -82,9 +82,9 @@ class Scheduler:
         self._queue_statuses = QueueStatuses(client, self.feed, self.engine, settings, now_s)
         self._hyper_nodes = HyperNodeStatuses(client, self.feed, self.engine, self.recorder, settings)
         self.synced = asyncio.Event()
-        """Set once everything was listed and the first cycle may run."""
+        """Set once everything is listed and the first cycle may run."""
         self._explained = True
-        """Whether the last cycle also said why jobs wait; one that did not is followed by one that does."""
+        """Whether the last cycle also explained why jobs wait; if not, the next one will."""
         self._explained_at = float("-inf")
         self._explaining_took_s = 0.0
         self._suit()
@@ -116,13 +116,13 @@ class Scheduler:
             self.engine.apply(self.feed.take())
 
     def configure(self, configuration: Configuration) -> None:
-        """Go on with another configuration from the next cycle on."""
+        """Use another configuration from the next cycle on."""
         self.engine.configure(configuration)
         self._suit()
         self._woken.set()
 
     def _suit(self) -> None:
-        """What the plugins need of the loop itself."""
+        """Adapt the loop to what the plugins need from it."""
         plugins = self.engine.tiers.plugins
         self._locks.enabled = any(plugin.locks_nodes for plugin in plugins)
         with_load = any(plugin.needs_load for plugin in plugins)
@@ -146,7 +146,7 @@ class Scheduler:
                 await asyncio.sleep(took_s)
 
     def _cycle(self) -> float:
-        """Take in what happened, decide, hand the plan out; returns the seconds it took."""
+        """Take in events, decide, and hand out the plan; return the seconds it took."""
         began = time.monotonic()
         self.engine.apply(self.feed.take())
         known = self.feed.groups_version
@@ -158,7 +158,7 @@ class Scheduler:
         ends_at = began + self._settings.cycle_limit_s
         plan = self.engine.schedule(self._now_s(), explain=explain, out_of_time=lambda: time.monotonic() >= ends_at)
         if plan.cut:
-            # Why jobs wait is known when all of them had their turn.
+            # The reasons are complete only after every job had its turn.
             explain = False
             self._woken.set()
         self._carry_out(plan, explained=explain)
@@ -174,7 +174,7 @@ class Scheduler:
         return took_s
 
     def _explain_pause_s(self) -> float:
-        """Where explaining is cheap it is done often; it never takes more than a tenth of the time."""
+        """The cheaper explaining is, the more often it runs; it never takes more than a tenth of the time."""
         return min(self._settings.explain_s, max(_EXPLAIN_LEAST_S, 10 * self._explaining_took_s))
 
     def _carry_out(self, plan: Plan, *, explained: bool) -> None:
@@ -183,8 +183,8 @@ class Scheduler:
         self.statuses.take(plan, explained=explained)
 
     async def _quiet_moment(self) -> None:
-        """That a pod was bound is said after a burst of bindings: in it, each such event would cost as much as a bind.
-        One now and then passes even so, because a burst may last for hours."""
+        """Delay events about bound pods until a burst of bindings is over: in a burst, each event would cost as much as
+        a bind. Because a burst may last for hours, one event passes now and then."""
         for _ in range(_NEWS_LOOKS):
             if not self.binder.in_burst():
                 break
@@ -195,7 +195,7 @@ class Scheduler:
         self._metrics.watched(pod.key)
 
     async def _keep_queues(self) -> None:
-        """The queues that every installation has; without Volcano's CRDs the engine's own two serve."""
+        """Create the built-in queues if they are missing; without Volcano's CRDs the engine's own two serve."""
         while True:
             for name in BUILT_IN_QUEUES:
                 if self.feed.queues.get(Key(name)) is None:

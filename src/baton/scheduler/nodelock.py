@@ -1,10 +1,10 @@
 """The node lock of Volcano's vGPU protocol, for clusters whose device plugin cannot tell two pods apart.
 
-While it is enabled (`deviceshare.NodeLockEnable`), one vGPU pod at a time is bound to a node; the next one waits until
-the device plugin has allocated the first and taken the lock away. The lock is an annotation of the Node with the time;
-beside it stands whose it is: the scheduler, the pod's uid, and the pod, last, as in locks of schedulers that wrote no
-uid. It is always released: by the device plugin, by us when the bind fails or the pod ends, and by age, so that a dead
-scheduler's lock does not stay.
+While the lock is enabled (`deviceshare.NodeLockEnable`), the scheduler binds one vGPU pod at a time to a node; the next
+one waits until the device plugin has allocated the first and removed the lock. The lock is an annotation of the Node
+with the time. A second annotation names the owner: the scheduler, the pod's uid, and the pod, which comes last because
+older schedulers wrote no uid. The lock is always released: by the device plugin, by the scheduler when the bind fails
+or the pod ends, and by its age, so that the lock of a dead scheduler does not stay.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _LOOK_S = 0.5
 
 
 class NodeLocks:
-    """The locks that this scheduler takes."""
+    """The node locks that this scheduler takes."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class NodeLocks:
                 await asyncio.sleep(_LOOK_S)
 
     async def release(self, node: NodeName, pod: PodKey, uid: str) -> None:
-        """Take the lock away if it is this pod's, however often others change the node meanwhile."""
+        """Remove the lock if it is this pod's, however often others change the node meanwhile."""
         while True:
             try:
                 found = await self._client.get(core.NODES, node)
@@ -82,7 +82,8 @@ class NodeLocks:
         return True
 
     def _stale(self, node: core.Node, since: str, uid: str) -> bool:
-        """Too old, of a pod that has nothing left to allocate, or of the pod itself: its last scheduler left it."""
+        """Whether the lock is too old, belongs to a pod without pending allocation, or was left for this pod
+        earlier."""
         if self._now_s() - (times.seconds(since) or 0.0) > EXPIRES_S:
             return True
         owner, name = lock_owner(node.metadata.annotations.get(NODE_LOCK_OWNER, ""))
@@ -96,7 +97,7 @@ class NodeLocks:
         return bool(pod.spec.node_name) and pod.metadata.annotations.get(BIND_PHASE) != ALLOCATING
 
     async def _write(self, node: core.Node, since: str | None, owner: str | None) -> None:
-        """The version makes it a conflict when anybody else has changed the node meanwhile."""
+        """The resource version makes the request a conflict if the node has changed meanwhile."""
         annotations = {NODE_LOCK: since, NODE_LOCK_OWNER: owner}
         metadata = {"resourceVersion": node.metadata.resource_version, "annotations": annotations}
         await self._client.patch(core.NODES, node.metadata.name, {"metadata": metadata})

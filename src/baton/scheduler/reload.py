@@ -1,8 +1,8 @@
-"""The scheduler configuration while the scheduler runs: from a preset, a file or a ConfigMap, followed as it changes.
+"""The scheduler configuration of a running scheduler: from a preset, a file or a ConfigMap, reloaded on change.
 
-A configuration that is wrong is refused as a whole, with all its mistakes in the log, an event and a metric; the one
-before it stays in force. Only at the start, when there is none before, the default takes its place. Files with the
-user's own plugins are followed in the same way: a broken one keeps the plugins that it had.
+An invalid configuration is rejected as a whole. All its mistakes appear in the log, an event and a metric, and the
+previous configuration stays in force; at the start, when there is none, the default does. Files with the user's own
+plugins are reloaded in the same way: a broken file keeps its previous plugins.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ Tell = Callable[[ObjectReference, str, str, bool], None]
 
 
 class ConfigMapName:
-    """`namespace/name`, or `namespace/name:key` where the key is not the usual one."""
+    """`namespace/name`, or `namespace/name:key` if the key is not the usual one."""
 
     def __init__(self, text: str) -> None:
         where, _, self.key = text.partition(":")
@@ -43,7 +43,7 @@ class ConfigMapName:
             raise UsageError(f"--config-map is {text!r}, expected namespace/name or namespace/name:key")
 
     def text_in(self, data: dict[str, str]) -> str | None:
-        """The named key; else the usual one; else the only key that ends in .conf."""
+        """The text of the named key, of the usual key, or of the only key that ends in .conf."""
         if self.key or KEY in data:
             return data.get(self.key or KEY)
         found = [text for key, text in data.items() if key.endswith(".conf")]
@@ -65,24 +65,24 @@ class LiveConfiguration:
         self._file = file
         self._plugins = plugins if plugins is not None else PluginLoader()
         self._text: str | None = None
-        """The newest that was read; None while there is none."""
+        """The newest text that was read; None while there is none."""
         self._refused: dict[str, tuple[ObjectReference, str, str]] = {}
-        """By file or object: what it is, the reason of its event, and the message."""
+        """By file or object: the object of the event, its reason, and its message."""
         self.where = str(file) if file is not None else f"preset {preset}"
         self.problem = ""
-        """Why there is no newest text or it is not in force; empty when it is."""
+        """Why the newest text is missing or not in force; empty when it is in force."""
         self.changed: Callable[[Configuration], None] = lambda _configuration: None
         self.tell: Tell = lambda _about, _reason, _message, _warning: None
         self.current = self._parsed(PRESETS[preset])
         self.text = PRESETS[preset]
-        """Of the configuration in force."""
+        """The text of the configuration in force."""
         if file is not None:
             self.text = self._text = _read(file)
             self.current = self._parsed(self.text)
         self._warn(self.current)
 
     async def follow(self, client: Client, config_map: ConfigMapName | None) -> None:
-        """Until cancelled."""
+        """Follow changes until cancelled."""
         async with asyncio.TaskGroup() as group:
             if self._plugins.files:
                 group.create_task(self._follow_plugins())
@@ -159,7 +159,7 @@ class LiveConfiguration:
                 self._lost(about(), f"{self.where} does not exist")
 
     def take(self, text: str, about: ObjectReference) -> None:
-        """Put a text in force, or refuse it."""
+        """Put a text in force, or reject it."""
         if text == self._text:
             return
         self._text = text
@@ -182,16 +182,16 @@ class LiveConfiguration:
 
     def _parsed(self, text: str) -> Configuration:
         configuration = configured(_as_text(text), self._plugins.plugins(), where=self.where)
-        Tiers(configuration)  # a configuration whose plugins cannot be made is refused as well
+        Tiers(configuration)  # a configuration whose plugins cannot be created is rejected as well
         return configuration
 
     def say_again(self) -> None:
-        """What is refused, for the events of a replica that begins to lead."""
+        """Repeat the current rejections as events, for a replica that begins to lead."""
         for about, reason, message in self._refused.values():
             self.tell(about, reason, message, True)
 
     def _lost(self, about: ObjectReference, problem: str) -> None:
-        """There is no text any more; the one before counts as new when it comes back."""
+        """The text is gone; if the same text comes back, it counts as new."""
         self._text = None
         self._refuse(about, problem)
 
@@ -212,7 +212,7 @@ class LiveConfiguration:
 
 
 def _about_file(path: Path) -> ObjectReference:
-    """Events need an object; a file stands as a ConfigMap, which it usually comes from."""
+    """An event needs an object; a file is reported as a ConfigMap, from which it usually comes."""
     return ObjectReference(kind="ConfigMap", namespace="default", name=path.name, api_version="v1")
 
 
@@ -225,5 +225,5 @@ def _read(path: Path) -> str:
 
 
 def _as_text(text: str) -> str:
-    """A file is never taken for the name of a preset."""
+    """Ensure that the content of a file is never mistaken for the name of a preset."""
     return text if "\n" in text else f"{text}\n"

@@ -9,55 +9,56 @@ from baton.model.names import SCHEDULER_NAMES
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How the scheduler works; *what* it decides is in the scheduler configuration."""
+    """How the scheduler works; the scheduler configuration says *what* it decides."""
 
     scheduler_names: tuple[str, ...] = SCHEDULER_NAMES
-    """Pods with one of these in `spec.schedulerName` are ours."""
+    """The scheduler places pods with one of these names in `spec.schedulerName`."""
     slot_resources: tuple[str, ...] = ("nvshare.com/gpu",)
     """Resources whose units are time-shared slots of cards."""
     window_s: float = 0.02
-    """How long a cycle waits after an event for more of them. Pods come in crowds; a cycle for each would cost more."""
+    """How long a cycle waits after an event for more events. Pods arrive in bursts; one cycle per pod would cost
+    more."""
     period_s: float = 1.0
-    """A cycle at least this often while anything waits: deadlines and hours of the day make no events."""
+    """Longest time between cycles while anything waits: deadlines and times of day cause no events."""
     explain_s: float = 1.0
-    """Why jobs wait is worked out, and written, at most this often."""
+    """The scheduler computes and writes why jobs wait at most this often."""
     cycle_limit_s: float = 3.75
-    """A cycle ends after this long, between two jobs, and the next one goes on with those that had no turn. Meanwhile
-    what is decided is bound, events are taken in, and the lease is renewed."""
+    """A cycle ends after this long, between two jobs, and the next one continues with the remaining jobs. In between,
+    the scheduler binds what it has decided, takes in events and renews the lease."""
     cycle_warning_s: float = 5.0
-    """A cycle that takes longer even so, because of a single large job, is logged and counted."""
+    """A cycle that still takes longer, because of a single large job, is logged and counted."""
     parallel_binds: int = 32
-    """Bind requests on their way at once. More than about 30 only queue up in the API server."""
+    """Bind requests in flight at once. More than about 30 only queue up in the API server."""
     bind_limit_s: float = 30.0
-    """A bind that has not succeeded after this long is given up, read back, and planned anew."""
+    """The scheduler gives up a bind that has not succeeded after this long, reads the pod and plans it again."""
     request_limit_s: float = 15.0
     """Deadline of a single request."""
     retry_first_s: float = 0.2
-    """Pause before the first repetition of a failed bind; it doubles."""
+    """Pause before the first retry of a failed bind; it doubles with each retry."""
     retry_longest_s: float = 30.0
-    """The longest such pause, and the longest time a pod that cannot be bound is left alone."""
+    """The longest such pause, and the longest time for which the scheduler leaves an unbindable pod alone."""
     evict_retry_s: float = 5.0
-    """An eviction that a disruption budget refuses is taken back after this long, and tried again no sooner than after
-    this long again; the second pause doubles with each refusal."""
+    """The scheduler withdraws an eviction that a disruption budget refuses after this long, and retries it no sooner
+    than after the same time again; the second pause doubles with each refusal."""
     status_pause_s: float = 1.0
-    """Counts in the status of groups and queues are gathered this long before they are written; admissions are not."""
+    """How long changes of counts in the status of groups and queues are collected; admissions are written at once."""
     reason_pause_s: float = 30.0
-    """A pod's or group's message is not rewritten more often while the cause stays the same."""
+    """Shortest time between two messages for a pod or group whose cause stays the same."""
     qps: float = 0.0
-    """Requests per second; 0: no limit. The API server's own priority and fairness protects it."""
+    """Requests per second; 0 means no limit. The API server protects itself by priority and fairness."""
     burst: int = 500
-    """Requests that may go out at once before `qps` counts."""
+    """Requests at once before `qps` applies."""
     event_qps: float = 50.0
-    """Events per second; they wait while pods wait for their binding."""
+    """Events per second; events wait while pods wait for their binding."""
     memory_overcommit: float = 1.0
-    """How many times its memory a card may be promised."""
+    """How many times over the memory of a card may be allocated."""
     share_overcommit: float = 1.0
-    """How many times its cores a card may be promised."""
+    """How many times over the cores of a card may be allocated."""
     volume_limit_s: float = 120.0
-    """How long a pod waits on its node for a volume to be provisioned, before it is planned anew."""
+    """How long a pod waits for a volume to be provisioned for its node before the scheduler plans it again."""
 
     def check(self) -> None:
-        """Refuse what cannot work, naming the setting."""
+        """Refuse values that cannot work, naming the setting."""
         if not self.scheduler_names or not all(self.scheduler_names):
             raise UsageError("--scheduler-name is empty, expected at least one name such as volcano")
         for name in ("window_s", "qps"):

@@ -1,7 +1,8 @@
-"""What a scheduler that starts now would see: its own informers, run until everything was listed once.
+"""The view of a scheduler that starts now: its informers, run until everything is listed once.
 
-For `baton why` and `baton state` where no scheduler answers. Same objects, same translation, same configuration as in
-the scheduler, so the same verdict. Imported only then: the engine's arrays take longer to load than an answer takes.
+For `baton why` and `baton state` when no scheduler answers. Objects, translation and configuration are those of the
+scheduler, so the verdict is the same. Imported only when needed: loading the engine's arrays takes longer than an
+answer from the scheduler.
 """
 
 import asyncio
@@ -41,7 +42,7 @@ def observe(cluster: Cluster) -> Observation:
 
 async def _listed(client: Client, settings: Settings) -> Feed:
     feed = Feed(client, settings.scheduler_names, settings.slot_resources, lambda: None)
-    # A reflector tries again what is refused, as its program may get the right; whoever runs a command wants to know.
+    # A reflector retries a forbidden list, because a program may get the right later; a command should report it.
     refused = await asyncio.gather(*(_refused(client, each.resource) for each in feed.reflectors))
     if any(refused):
         kinds = ", ".join(each.resource.plural for each, no in zip(feed.reflectors, refused, strict=True) if no)
@@ -71,7 +72,7 @@ async def _refused(client: Client, resource: Resource[Any]) -> bool:
 
 
 async def _configuration(client: Client) -> str:
-    """The text of the scheduler configuration where an installation keeps it; empty when there is none."""
+    """The scheduler configuration of the installation as text; empty if there is none."""
     name = ConfigMapName(CONFIGURATION)
     try:
         found = await client.get(CONFIG_MAPS, name.name, name.namespace)

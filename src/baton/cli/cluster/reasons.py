@@ -1,7 +1,7 @@
-"""The answer to "why does this wait?": what the API server says about it, then what the scheduler's engine says.
+"""The answer to "why does this wait?": from the API server's objects first, then from the scheduler's engine.
 
 Most questions end before the engine: the pod runs, has ended, belongs to another scheduler, or its container cannot
-start. What is left is a question to the engine, of the running scheduler or of one that is built here.
+start. The rest are questions to the engine, either of the running scheduler or of one that is built here.
 """
 
 import time
@@ -34,7 +34,7 @@ _OVER: dict[str, str] = {
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is known about one pod or job."""
+    """The answer about one pod or job."""
 
     about: str
     """`pod NAMESPACE/NAME` or `job NAMESPACE/NAME`."""
@@ -42,8 +42,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     waits: bool = False
     verdict: Verdict | None = None
     source: str = ""
-    """Who gave the verdict: `scheduler`; `here` when it was built from the API server; `status` when it is what the
-    scheduler last wrote on the object, for those who may see no more."""
+    """The source of the verdict: `scheduler`; `here` if the command built it from the API server; `status` if the user
+    may not list the cluster and it is the scheduler's last message on the object."""
     remark: str = ""
 
 
@@ -67,7 +67,9 @@ def answer(cluster: Cluster, namespace: str, name: str, scheduler: str | None) -
     """Why a pod or a job waits, or that it does not."""
     kind, slash, rest = name.partition("/")
     if slash and kind not in ("pod", "job"):
-        raise UsageError(f"{name!r} is not a pod or a job; give NAME, pod/NAME or job/NAME, and --namespace beside it")
+        raise UsageError(
+            f"{name!r} is not a pod or a job; give NAME, pod/NAME or job/NAME, and the namespace with --namespace"
+        )
     wanted = (kind,) if slash else ("pod", "job")
     called = rest if slash else name
     if "pod" in wanted and (pod := _find(cluster, "pod", called, namespace)) is not None:
@@ -105,13 +107,13 @@ def _about_job(cluster: Cluster, job: Object, scheduler: str | None) -> Answer:
         return Answer(about=about, sentence=f"{key} {_OVER[phase]}{f' ({words})' if words else ''}.")
     running = status.get("running", 0) + status.get("succeeded", 0)
     if phase == JobPhase.RUNNING and running >= workloads.replicas_of(job):
-        return Answer(about=about, sentence=f"{key} runs, with all of its {running} pods.")
+        return Answer(about=about, sentence=f"{key} runs with all of its {running} pods.")
     group = f"{metadata['name']}-{metadata['uid']}"
     try:
         known = cluster.get(POD_GROUPS, group, metadata["namespace"])
     except MissingObjectError:
-        sentence = f"{key} waits for the job controller, which has not made its PodGroup {group}."
-        return Answer(about=about, sentence=sentence, waits=True, remark="is `baton controller` running?")
+        sentence = f"{key} waits for the job controller, which has not created its PodGroup {group} yet."
+        return Answer(about=about, sentence=sentence, waits=True, remark="check that `baton controller` runs")
     question = _Question(about, f"{metadata['namespace']}/{group}", known.get("status", {}))
     found = _asked(cluster, question, scheduler)
     if found.verdict is None or phase != JobPhase.RUNNING:
@@ -123,8 +125,8 @@ def _about_job(cluster: Cluster, job: Object, scheduler: str | None) -> Answer:
 
 
 def _asked(cluster: Cluster, question: _Question, scheduler: str | None) -> Answer:
-    """The scheduler's verdict; without a scheduler, that of an engine built here; without the rights for that, the
-    scheduler's last words on the object."""
+    """The scheduler's verdict. If no scheduler answers, the verdict of an engine built here; without the rights for
+    that, the scheduler's last message on the object."""
     source, remark = "scheduler", ""
     try:
         verdict = msgspec.json.decode(ask(cluster, f"/why/{question.key}", scheduler), type=Verdict)
@@ -140,7 +142,7 @@ def _asked(cluster: Cluster, question: _Question, scheduler: str | None) -> Answ
             written = _written(question.status)
             if not written:
                 raise
-            remark = f"these are the scheduler's last words on it; no scheduler answered ({error}), and {rights}"
+            remark = f"this is the scheduler's last message; no scheduler answered ({error}), and {rights}"
             return question.answer(f"{question.who} waits: {written}", waits=True, source="status", remark=remark)
     waits = verdict.cause.waits
     sentence = verdict.sentence(question.who)
@@ -148,7 +150,7 @@ def _asked(cluster: Cluster, question: _Question, scheduler: str | None) -> Answ
 
 
 def _written(status: Object) -> str:
-    """Why a pod or a PodGroup waits, in the words that the scheduler left on it."""
+    """Why a pod or a PodGroup waits, from the scheduler's last message on it."""
     for condition in reversed(status.get("conditions") or []):
         if condition.get("type") in ("PodScheduled", "Scheduled", "Unschedulable"):
             waits = condition["type"] == "Unschedulable" or condition.get("status") == "False"

@@ -1,8 +1,8 @@
-"""What commands ask of the running scheduler.
+"""Questions of commands to the running scheduler.
 
-It listens inside of the cluster, so the replica that holds the lease is asked through the API server's proxy;
-`--scheduler` names an address instead. An address that does not answer is an error; a cluster in which nobody does is
-`NoSchedulerError`, after which `baton.cli.cluster.observation` takes the scheduler's place.
+The scheduler listens inside the cluster, so commands ask the replica that holds the lease through the API server's
+proxy; `--scheduler` names an address instead. A given address that does not answer is an error. If no replica answers,
+the error is `NoSchedulerError`, and `baton.cli.cluster.observation` takes the scheduler's place.
 """
 
 import urllib.parse
@@ -17,11 +17,11 @@ from baton.model.meta import LEASES
 
 LEASE = ("baton-scheduler", "baton-system")
 PORT = 11251
-"""Where the schedulers of an installation listen."""
+"""The port on which the schedulers of an installation listen."""
 
 _ANSWER_LIMIT_S = 5.0
 _OF_THE_API_SERVER = "NotFound"
-"""The reason of a 404 by which the API server says that there is no such pod; the scheduler's own has none."""
+"""The reason in the API server's 404 for a missing pod; a 404 of the scheduler itself has no reason."""
 
 
 class _Refusal(msgspec.Struct):
@@ -29,11 +29,11 @@ class _Refusal(msgspec.Struct):
 
 
 class NoSchedulerError(UnavailableError):
-    """No scheduler answers; the engine can be built here instead."""
+    """No scheduler answers; the command can build the engine itself instead."""
 
 
 def ask(cluster: Cluster, path: str, url: str | None) -> bytes:
-    """Ask the leading scheduler; its own refusals come as `NotFoundError`."""
+    """Ask the leading scheduler; raises `NotFoundError` if the scheduler does not know the object."""
     if url is not None:
         return cluster.wait(_ask_at(url, path))
     name, namespace = LEASE
@@ -41,7 +41,7 @@ def ask(cluster: Cluster, path: str, url: str | None) -> bytes:
         lease = cluster.wait(cluster.client.get(LEASES, name, namespace))
     except ApiError as error:
         raise NoSchedulerError(f"its lease {namespace}/{name} cannot be read: {error.message}") from None
-    # A replica calls itself after its host, which is its pod, and its process.
+    # The identity of a replica is its host name, which is the name of its pod, and its process id.
     pod = (lease.spec.holder_identity or "").rpartition("_")[0]
     if not pod:
         raise NoSchedulerError("no scheduler leads at the moment")
@@ -53,7 +53,7 @@ def ask(cluster: Cluster, path: str, url: str | None) -> bytes:
             raise
         raise NoSchedulerError(f"pod {pod} does not answer through the API server: {error.message}") from None
     except UnreachableError:
-        # The API server itself has just told of the lease; behind it, a node that is gone is waited for.
+        # The API server has just answered for the lease, so the pod's node does not answer.
         raise NoSchedulerError(f"pod {pod} does not answer within {_ANSWER_LIMIT_S:g} s") from None
 
 
@@ -73,7 +73,7 @@ async def _ask_at(url: str, path: str) -> bytes:
     said = _refusal(body) or f"HTTP {answer.status}"
     if answer.status == 404:
         raise NotFoundError(404, "Not Found", said)
-    raise UnavailableError(f"the scheduler at {url} refuses: {said}")
+    raise UnavailableError(f"the scheduler at {url} refused the request: {said}")
 
 
 def _refusal(body: bytes) -> str:

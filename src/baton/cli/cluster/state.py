@@ -1,4 +1,4 @@
-"""`baton state`: what the scheduler saw, kept in a file and looked at again."""
+"""`baton state`: record the scheduler's view of the cluster in a file and replay it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,13 +13,14 @@ from baton.errors import BatonError, UsageError
 if TYPE_CHECKING:
     from baton.engine.plan import Plan
 
-app = command_app(help="Keep what the scheduler saw, and decide on it again.", no_args_is_help=True)
+app = command_app(help="Record the scheduler's view of the cluster and replay it.", no_args_is_help=True)
 
 
 @app.command()
 def dump(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Where to write; standard output else.", show_default=False)
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="Output file. Defaults to standard output.", show_default=False),
     ] = None,
     scheduler: SchedulerOption = None,
     kubeconfig: KubeconfigOption = None,
@@ -40,7 +41,7 @@ def dump(
         try:
             content = ask(cluster, "/state", scheduler)
         except NoSchedulerError as error:
-            note(f"no scheduler was asked ({error}); this is what one that starts now would see", quiet=quiet)
+            note(f"no scheduler answered ({error}); this is the view of one that starts now", quiet=quiet)
             seen = observe(cluster).record
             content = b"".join(records.lines(seen.about, seen.events))
     if file is None:
@@ -56,9 +57,9 @@ def dump(
 
 @app.command()
 def replay(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `baton state dump` wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file written by `baton state dump`.")],
     config: Annotated[
-        Path | None, typer.Option("--config", help="Decide under this scheduler configuration, not the recorded one.")
+        Path | None, typer.Option("--config", help="Use this scheduler configuration instead of the recorded one.")
     ] = None,
     plugin: Annotated[
         list[Path] | None,
@@ -67,7 +68,7 @@ def replay(
     output: FormatOption = Format.TABLE,
     quiet: QuietOption = False,
 ) -> None:
-    """Run the scheduling engine once on a recorded cluster and show what it decides and why the rest waits."""
+    """Run the scheduling engine once on a recorded cluster; show its decisions and why the other jobs wait."""
     from baton.engine import records
     from baton.extensions.scheduling_plugins import PluginLoader
 

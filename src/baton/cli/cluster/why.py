@@ -14,7 +14,7 @@ app = command_app()
 
 SchedulerOption = Annotated[
     str | None,
-    typer.Option("--scheduler", metavar="URL", help="Where the scheduler answers; its pod in the cluster else."),
+    typer.Option("--scheduler", metavar="URL", help="Address of the scheduler. Defaults to its pod in the cluster."),
 ]
 
 
@@ -22,7 +22,7 @@ SchedulerOption = Annotated[
 def why(
     name: Annotated[
         str,
-        typer.Argument(metavar="POD|JOB", help="A pod or a job; pod/NAME or job/NAME where both have the name."),
+        typer.Argument(metavar="POD|JOB", help="A pod or a job; use pod/NAME or job/NAME if both exist."),
     ],
     namespace: NamespaceOption = None,
     scheduler: SchedulerOption = None,
@@ -30,9 +30,9 @@ def why(
     context: ContextOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Tell what a pod or a job waits for, and what would help.
+    """Show what a pod or a job waits for, and what would help.
 
-    The running scheduler is asked. Where none answers, its mind is built here from the API server and asked instead.
+    The command asks the running scheduler. If none answers, it builds the same answer from the API server.
     """
     from baton.cli.cluster.reasons import answer
 
