@@ -1,7 +1,7 @@
-"""Cards: what a node has, what a container asks for, what a pod holds, and what a binding says about it.
+"""Cards: which ones a node has, a container requests and a pod holds, and the annotations of a binding.
 
-Where nobody says which cards are behind a countable resource (nodes of nvshare's own device plugin, for one), every
-unit becomes an anonymous card with one slot: counting gives the right answer, and no choice is written on the pod.
+If a node does not say which cards are behind a countable resource (as with nvshare's own device plugin), every unit
+becomes an anonymous card with one slot: counting is then correct, and no choice is written on the pod.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,9 +27,9 @@ ALLOCATING = "allocating"
 _ANONYMOUS = "#"
 _NO_RULES = CardRules()
 _MOST = 2**30
-"""What a number of cards or of MiB counts for at most: no card has that much, and the engine counts them in 32 bits."""
+"""The most that a number of cards or MiB counts for: no card has more, and the engine counts in 32 bits."""
 _MOST_CARDS = 2**16
-"""What a node's number of cards or slots counts for at most: kubelet takes no list of devices that is longer."""
+"""The most cards or slots that a node counts for: kubelet accepts no longer list of devices."""
 _CARD_NAMES = frozenset({VGPU_NUMBER, VGPU_MEMORY, GPU_MEMORY, GPU_NUMBER})
 
 
@@ -41,11 +41,11 @@ class CardWords:
         self._names = _CARD_NAMES | set(slot_resources)
 
     def wants_cards(self, containers: Iterable[core.Container]) -> bool:
-        """Whether any container asks for cards at all; most pods do not, and need no further look."""
+        """Whether any container requests cards; most pods do not."""
         return any(not self._names.isdisjoint(container.resources.limits) for container in containers)
 
     def requests(self, container: core.Container) -> tuple[CardRequest, ...]:
-        """What one container asks of cards. Limits decide; amounts of memory and cores may stand in requests alone."""
+        """The cards that one container requests. Limits decide; memory and cores may be in requests only."""
         limits, requests = container.resources.limits, container.resources.requests
         if self._names.isdisjoint(limits):
             return ()
@@ -71,7 +71,7 @@ class CardWords:
         return tuple(request for request in found if request.count > 0)
 
     def node_cards(self, node: core.Node, *, with_load: bool = False) -> tuple[Card, ...]:
-        """Every card that the node's annotations and counts tell of."""
+        """The cards of a node, from its annotations and counts."""
         annotations, allocatable = node.metadata.annotations, node.status.allocatable
         cards: list[Card] = []
         if all(_count(allocatable.get(name, 0)) > 0 for name in (VGPU_NUMBER, VGPU_MEMORY, VGPU_CORES)):
@@ -87,7 +87,7 @@ class CardWords:
         return tuple(cards)
 
     def grants(self, pod: core.Pod) -> tuple[CardGrant, ...]:
-        """The cards that a bound pod holds, as its annotations say; what the agent found to be true comes first."""
+        """The cards that a bound pod holds, from its annotations; the agent's own annotation takes precedence."""
         annotations, containers = pod.metadata.annotations, pod.spec.containers
         if not annotations or not self.wants_cards(containers):
             return ()
@@ -127,8 +127,8 @@ def rules(annotations: Mapping[str, str]) -> CardRules:
 
 
 def binding_annotations(node: str, grants: Sequence[CardGrant], containers: Sequence[str], at_s: int) -> dict[str, str]:
-    """What a binding says about the cards it gives. `containers` are the pod's, in its order; `at_s` is the moment,
-    a different one for every pod of the node, by which a device plugin tells equal pods apart."""
+    """The annotations of a binding for the cards it grants. `containers` are the pod's, in its order. `at_s` is the
+    time, different for every pod of the node, by which a device plugin tells equal pods apart."""
     said: dict[str, str] = {}
     shares: dict[str, list[Share]] = {}
     slots: dict[str, list[GpuId]] = {}
@@ -199,7 +199,7 @@ def _anonymous_cards(resource: str, count: int) -> list[Card]:
 
 
 def _legacy_cards(allocatable: Mapping[str, Quantity], unhealthy: str) -> list[Card]:
-    """Legacy gpushare: so much memory over so many equal cards, told apart by their index."""
+    """Legacy gpushare: a total of memory over a number of equal cards, told apart by their index."""
     number = min(_count(allocatable.get(GPU_NUMBER, 0)), _MOST_CARDS)
     memory = _count(allocatable.get(GPU_MEMORY, 0))
     bad = {part.strip() for part in unhealthy.split(",")}

@@ -45,7 +45,7 @@ NAMESPACE_WEIGHT = "volcano.sh/namespace.weight"
 
 
 def node_of(node: core.Node, cards: CardWords, *, with_load: bool = False, volume_limits: Amounts = ()) -> Node:
-    """The engine's node. A node without a Ready condition is one whose kubelet has not spoken yet."""
+    """The engine's node. A node without a Ready condition has a kubelet that has not reported yet."""
     ready = next((item.status for item in node.status.conditions if item.type == "Ready"), "Unknown")
     return Node(
         name=NodeName(node.metadata.name),
@@ -61,8 +61,8 @@ def node_of(node: core.Node, cards: CardWords, *, with_load: bool = False, volum
 
 
 def min_resources(spec: volcano.PodGroupSpec) -> Amounts | None:
-    """What the gang's pods ask of nodes: without the names of quotas (`count/pods`, `requests.cpu`), which Volcano
-    writes beside those of resources."""
+    """The resources that the gang's pods need from nodes, without the quota names (`count/pods`, `requests.cpu`) that
+    Volcano writes beside them."""
     if spec.min_resources is None:
         return None
     quotas = ("count/", "requests.", "limits.")
@@ -99,7 +99,7 @@ def group_of(group: volcano.PodGroup, priority: int) -> PodGroup:
 
 
 def _closeness(topology: volcano.NetworkTopology | None) -> Closeness | None:
-    """A rule that names no tier is a wish: there is nothing to keep to, and closer is better."""
+    """A rule that names no tier is soft: there is no limit, and closer is better."""
     if topology is None:
         return None
     limited = topology.highest_tier_allowed is not None or bool(topology.highest_tier_name)
@@ -111,7 +111,7 @@ def _closeness(topology: volcano.NetworkTopology | None) -> Closeness | None:
 
 
 def _parts(policy: volcano.SubGroupPolicy) -> Parts:
-    """A policy without a selector is about all pods of the group."""
+    """A policy without a selector applies to all pods of the group."""
     selector = LabelSelector()
     if policy.label_selector is not None:
         selector = selectors.label_selector(msgspec.convert(policy.label_selector, core.LabelSelector))
@@ -150,7 +150,7 @@ def group_key(group: volcano.PodGroup) -> GroupKey:
 
 
 def queue_of(queue: volcano.Queue) -> Queue:
-    """The engine's queue. A state that nobody has set yet counts as open."""
+    """The engine's queue. A queue without a state counts as open."""
     spec, annotations = queue.spec, queue.metadata.annotations
     affinity = spec.affinity or volcano.QueueAffinity()
     wanted, unwanted = affinity.node_group_affinity, affinity.node_group_anti_affinity
@@ -177,7 +177,7 @@ def queue_of(queue: volcano.Queue) -> Queue:
 
 
 def quota_of(quota: core.Quota) -> Quota:
-    """Limits on requests, by the plain resource name; limits on limits and on object counts are not the scheduler's."""
+    """Quotas on requests, by plain resource name; the scheduler ignores quotas on limits and object counts."""
     return Quota(
         namespace=quota.metadata.namespace,
         name=quota.metadata.name,

@@ -1,8 +1,7 @@
 """Pods.
 
 Most of a pod never changes, and most pods of a cluster come from few templates. So the part of a pod that decides where
-it may go is worked out once per pod, kept while the pod's own text for it stays the same, and shared between pods that
-are equal.
+it may go is translated once per pod, kept while the pod's fields for it stay the same, and shared between equal pods.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,11 +35,11 @@ from baton.model.quantities import Amounts, Quantity, amounts
 CRITICAL_CLASSES = ("system-cluster-critical", "system-node-critical")
 _REMEMBERED_SPECS = 20_000
 _RESIZABLE = ("cpu", "memory")
-"""What a running container may ask more or less of."""
+"""The resources that can be resized in a running container."""
 
 
 class Volumes(Protocol):
-    """What a pod's volumes ask of its node, see `baton.scheduler.feed.volumes`."""
+    """What a pod's volumes require of its node, see `baton.scheduler.feed.volumes`."""
 
     def terms(self, pod: core.Pod) -> tuple[tuple[NodeTerm, ...], ...]: ...
 
@@ -67,7 +66,7 @@ class PodWords:
         return pod.spec.scheduler_name in self.scheduler_names
 
     def translate(self, pod: core.Pod, *, spec: PodSpec | None = None, held: Hold | None = None) -> Pod:
-        """The engine's pod. `spec` is the result of an earlier call for the same pod; `held` forbids to place it."""
+        """The engine's pod. `spec` is the result of an earlier call for the same pod; `held` prevents its placement."""
         metadata, status = pod.metadata, pod.status
         annotations = metadata.annotations
         bound = bool(pod.spec.node_name)
@@ -99,7 +98,7 @@ class PodWords:
         )
 
     def spec(self, pod: core.Pod) -> PodSpec:
-        """What decides where the pod may go; equal ones are the same object."""
+        """The part of the pod that decides where it may go; equal parts are the same object."""
         spec = self._spec(pod)
         known = self._specs.get(spec)
         if known is not None:
@@ -110,7 +109,7 @@ class PodWords:
         return spec
 
     def same_spec(self, old: core.Pod, new: core.Pod) -> bool:
-        """Whether the engine's spec of the old pod is right for the new one."""
+        """Whether the engine's spec of the old pod is also that of the new one."""
         before, after = old.spec, new.spec
         if before is after:
             return True
@@ -187,18 +186,18 @@ class PodWords:
 
 
 def _is_sidecar(container: core.Container) -> bool:
-    """Of an init container: whether it keeps running beside the others."""
+    """Whether an init container keeps running beside the others."""
     return container.restart_policy == "Always"
 
 
 def expects_group(metadata: Metadata) -> bool:
-    """Of a pod or of its owner: whether somebody is about to make a PodGroup, without which no pod may start."""
+    """Whether a controller will create a PodGroup for this pod or owner, which no pod may start without."""
     annotations = metadata.annotations
     return GROUP_MIN_MEMBER in annotations and GROUP_NAME not in annotations and VOLCANO_GROUP_NAME not in annotations
 
 
 def _requests(resources: core.Requirements) -> Amounts:
-    """Requests, with limits where none are given, as the API server defaults them."""
+    """Requests; limits stand in for missing ones, as the API server defaults them."""
     if not resources.limits:
         return amounts(resources.requests)
     both: Mapping[str, Quantity] = {**resources.limits, **resources.requests}
@@ -206,10 +205,10 @@ def _requests(resources: core.Requirements) -> Amounts:
 
 
 def _resizes(pod: core.Pod) -> dict[str, Amounts]:
-    """Containers that hold something else than their spec asks for, and what they count for, as kube-scheduler counts.
+    """Containers that hold other amounts than their spec requests, and the amounts that kube-scheduler would count.
 
-    While a resize is under way it is the most of what is wanted, set aside and in use; one that kubelet calls
-    infeasible is not wanted any more. What kubelet says of all others is their spec.
+    During a resize, the largest of the requested, allocated and used amounts counts; a request that kubelet calls
+    infeasible does not. All other containers count with their spec.
     """
     spec, status = pod.spec, pod.status
     statuses = {item.name: item for item in (*status.container_statuses, *status.init_container_statuses)}
@@ -232,7 +231,7 @@ def _resizes(pod: core.Pod) -> dict[str, Amounts]:
 
 
 def _overhead(spec: core.PodSpec, containers: tuple[Container, ...]) -> Amounts:
-    """The runtime's overhead, and what requests of the pod as a whole ask for beyond what its containers need."""
+    """The runtime's overhead, plus the excess of pod-level requests over what the containers need."""
     if spec.resources is None:
         return amounts(spec.overhead) if spec.overhead else ()
     needed = effective_amounts(PodSpec(containers=containers))

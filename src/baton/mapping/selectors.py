@@ -16,7 +16,7 @@ from baton.engine.objects import (
 from baton.model import core
 
 NOTHING = LabelSelector(expressions=(Requirement("baton.dev/nothing", "In", ()),))
-"""Selects no object: in a term an absent selector means nothing at all, while an empty one means everything."""
+"""Selects no object: in a term, an absent selector selects nothing, while an empty one selects everything."""
 
 
 def pairs(labels: Mapping[str, str]) -> Pairs:

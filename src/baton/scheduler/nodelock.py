@@ -82,8 +82,8 @@ class NodeLocks:
         return True
 
     def _stale(self, node: core.Node, since: str, uid: str) -> bool:
-        """Whether the lock is too old, belongs to a pod without pending allocation, or was left for this pod
-        earlier."""
+        """Whether the lock has expired, belongs to a pod that has nothing left to allocate, or is this pod's own, left
+        by an earlier scheduler."""
         if self._now_s() - (times.seconds(since) or 0.0) > EXPIRES_S:
             return True
         owner, name = lock_owner(node.metadata.annotations.get(NODE_LOCK_OWNER, ""))

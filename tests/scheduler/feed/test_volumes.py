@@ -280,7 +280,7 @@ async def test_who_finds_its_volume_taken_goes_where_another_one_is(shelf: Shelf
     second, client = reader(persistentVolumeClaim={"claimName": "other"}), Written()
     first = asyncio.create_task(bind(shelf, client, "a"))
     await asyncio.sleep(0)
-    with pytest.raises(VolumeError, match="no free volume for the claim other is left that a reaches"):
+    with pytest.raises(VolumeError, match="no free volume that a reaches is left for the claim other"):
         await bind(shelf, client, "a", pod=second)
     assert [name for name, _ in client.patches] == ["pv-a"]
     shelf.moved.clear()
@@ -308,7 +308,7 @@ async def test_who_writes_first_decides(shelf: Shelf, *, free: bool) -> None:
         shelf.volume("pv", "a")
     client = Written()
     client.refuse = True
-    with pytest.raises(VolumeError, match="somebody else changed"):
+    with pytest.raises(VolumeError, match="changed meanwhile"):
         await bind(shelf, client, "a")
 
 

@@ -1,8 +1,8 @@
-"""Which volume a node attaches for a claim, by which CSI driver, and how many volumes of it each node can attach.
+"""Which volume a node attaches for a claim, through which CSI driver, and how many volumes each node can attach.
 
-Only drivers that say a limit on some node matter: volumes of all others are left out, so that pods which differ by
-nothing else stay equal to the engine. A claim without a volume counts by its own name, for the driver that will
-provision it. Volumes of the kinds that came before CSI are counted for the drivers which serve them today.
+Only drivers with a limit on some node matter. Volumes of other drivers are left out, so that pods that differ in
+nothing more stay equal for the engine. A claim without a volume counts under its own name, for the driver that will
+provision it. Volumes of the types before CSI count for the drivers that serve them today.
 """
 
 from collections import Counter
@@ -22,7 +22,8 @@ Attachment = tuple[str, str]
 
 
 class DriverLimits:
-    """What CSINodes say. `changed` is told of a node whose limits are others, and (None) of another set of drivers."""
+    """The limits from CSINodes. `changed` is called with a node whose limits changed, or None if the set of drivers
+    did."""
 
     def __init__(self, changed: Callable[[str | None], None]) -> None:
         self._changed = changed
@@ -65,7 +66,7 @@ def attached_as(volume: core.PersistentVolume) -> Attachment | None:
 
 
 def to_be_attached(claim: core.Claim, kind: core.StorageClass) -> Attachment:
-    """What counts for a claim until it has a volume."""
+    """The name under which a claim counts until it has a volume."""
     driver = _SERVED_BY.get(kind.provisioner, kind.provisioner)
     return driver, f"claim {claim.metadata.namespace}/{claim.metadata.name}"
 

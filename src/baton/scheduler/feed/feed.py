@@ -1,9 +1,9 @@
-"""From watches to the engine: stores of everything that matters, and the events that their changes mean.
+"""From watches to the engine: stores of all relevant objects, and the engine's events for their changes.
 
-A pod that names a PodGroup is held back until the group is known, because without it the pod would be a gang of one.
-So is a pod that will be given a PodGroup: it says itself how many start together, or its owner does; therefore a pod
-waits until its owner is known. A pod whose binding has just failed is held back for a while. Pods of other schedulers
-matter once they are on a node.
+The feed holds back a pod that names a PodGroup until the group is known, because without it the pod would be a gang of
+one. It also holds back a pod that will get a PodGroup: the annotation for the gang's size is on the pod or on its
+owner, so a pod waits until its owner is known. A pod whose binding has just failed is held back for a pause. Pods of
+other schedulers matter once they have a node.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ S = TypeVar("S", bound=Any)
 
 
 class Feed:
-    """Stores, reflectors, and the events not yet taken."""
+    """Stores, reflectors, and the events that the engine has not taken yet."""
 
     def __init__(
         self,
@@ -69,18 +69,18 @@ class Feed:
         self.cards = CardWords(tuple(slot_resources))
         self.words = PodWords(scheduler_names, self.cards, self.volumes)
         self.with_load = False
-        """Whether the load of cards matters to the configuration; else its changes are not news."""
+        """Whether the configuration uses the load of cards; if not, changes of the load cause no events."""
         self.pod_seen: Callable[[core.Pod], None] = lambda _pod: None
-        """Told of every new pod of ours that waits."""
+        """Called with every new waiting pod of this scheduler."""
         self.pod_gone: Callable[[PodKey], None] = lambda _key: None
-        """Told of every pod that is forgotten."""
+        """Called with every pod that is removed."""
         self.groups_moved: Callable[[GroupKey], None] = lambda _key: None
-        """Told when a pod of a group changed its phase, or the group itself changed."""
+        """Called when a pod of a group changes its phase, or the group itself changes."""
         self._events: list[Event] = []
         self._specs: dict[PodKey, PodSpec] = {}
         self._held: dict[PodKey, tuple[str, Hold]] = {}
         self.without_group: dict[PodKey, None] = {}
-        """Pods that waited for a PodGroup when they were last looked at, see `waits_for_group`."""
+        """Pods that waited for a PodGroup at their last check, see `waits_for_group`."""
         self._claims_moved: dict[ClaimKey, None] = {}
         self._any_claim_moved = False
         self._told_priority: dict[GroupKey, int] = {}
@@ -116,22 +116,22 @@ class Feed:
 
     @property
     def groups_version(self) -> str:
-        """The newest version of a PodGroup that was heard of."""
+        """The newest known version of a PodGroup."""
         return self._groups_reflector.version
 
     async def synced(self) -> None:
-        """Wait until everything was listed once."""
+        """Wait until everything is listed once."""
         await asyncio.gather(*(reflector.synced.wait() for reflector in self.reflectors))
 
     def take(self) -> list[Event]:
-        """What happened since the last call."""
+        """The events since the last call."""
         if self._any_claim_moved or self._claims_moved:
             self._look_at_volumes()
         taken, self._events = self._events, []
         return taken
 
     def tell(self, event: Event) -> None:
-        """Add what did not come from a watch: a failed bind, a failed eviction."""
+        """Add an event that does not come from a watch: a failed bind or a failed eviction."""
         self._events.append(event)
         self._wake()
 
@@ -145,7 +145,7 @@ class Feed:
             self._again(key)
 
     def retranslate_nodes(self) -> None:
-        """After `with_load` changed."""
+        """Translate all nodes again after `with_load` changed."""
         for node in self.nodes:
             self._tell_node(node)
         self._wake()
@@ -201,7 +201,9 @@ class Feed:
             if old is None or old.status.phase != pod.status.phase or old.spec.node_name != pod.spec.node_name:
                 self.groups_moved(group)
             told = self._told_priority.get(group, 0)
-            if pod.spec.priority > told or (old is None and pod.spec.priority < 0):  # a group without pods counts as 0
+            if pod.spec.priority > told or (
+                old is None and pod.spec.priority < 0
+            ):  # a group without pods has priority 0
                 self._told_priority[group] = max(told, pod.spec.priority)
                 self._group_again(group)
         self._wake()
@@ -223,15 +225,15 @@ class Feed:
             self._wake()
 
     def _volumes_moved(self, keys: Iterable[ClaimKey]) -> None:
-        """Claims changed, or, without keys, something that may concern any claim."""
+        """Handle changed claims or, without keys, a change that may concern any claim."""
         named = list(keys)
         self._claims_moved.update(dict.fromkeys(named))
         self._any_claim_moved |= not named
         self._wake()
 
     def _look_at_volumes(self) -> None:
-        """Waiting pods that use claims which changed may go elsewhere now, and those on nodes may have another volume
-        there. One look for all changes since the last."""
+        """Translate the pods of changed claims again: waiting pods may fit elsewhere now, and pods on nodes may have
+        another volume there. One pass covers all changes since the last."""
         claims, everything = self._claims_moved, self._any_claim_moved
         self._claims_moved, self._any_claim_moved = {}, False
         if everything:
@@ -246,12 +248,12 @@ class Feed:
                 self._again(key)
 
     def _has_same_volumes(self, pod: core.Pod, spec: PodSpec) -> bool:
-        """Of a pod on a node, for which it no longer matters from where its volumes can be reached."""
+        """Whether a pod on a node has the same volumes; from where they can be reached no longer matters."""
         volumes = self.volumes
         return spec.attachments == volumes.attachments(pod) and spec.sole_claims == volumes.sole_claims(pod)
 
     def _limits_moved(self, name: str) -> None:
-        """A node can attach another number of volumes now."""
+        """Handle a changed limit of volumes on a node."""
         node = self.nodes.get(Key(name))
         if node is not None:
             self._tell_node(node)
@@ -271,7 +273,8 @@ class Feed:
         self._events.append(happened.NodeChanged(told))
 
     def _owner(self, delta: Delta[Workload]) -> None:
-        """Pods wait for their owner, and for a group while it says so; what else changes of it is not news."""
+        """Check the pods of a new owner, or of one that begins or stops asking for a group; ignore its other
+        changes."""
         old, new = delta.old, delta.new
         if new is None or (
             old is not None
@@ -306,14 +309,14 @@ class Feed:
         self._told_priority[key] = max(priority, self._told_priority.get(key, 0))
         try:
             told = cluster.group_of(group, priority)
-        except QuantityError as error:  # the schema lets `1e1.5` pass; what counts for a gang is minMember
+        except QuantityError as error:  # the schema accepts `1e1.5`; a gang is defined by minMember
             _LOG.error("minResources left out", group=key, error=str(error))
             spec = msgspec.structs.replace(group.spec, min_resources=None)
             told = cluster.group_of(msgspec.structs.replace(group, spec=spec), priority)
         self._events.append(happened.GroupChanged(told))
 
     def _priority(self, group: volcano.PodGroup) -> int:
-        """Of the group's class; without one, its most important pod's."""
+        """The priority of the group's class; without a class, the highest priority of its pods."""
         named = group.spec.priority_class_name
         if named and (found := self.classes.get(Key(named))) is not None:
             return found.value
@@ -330,7 +333,7 @@ class Feed:
         if delta.new is not None:
             try:
                 self._events.append(happened.QueueChanged(cluster.queue_of(delta.new)))
-            except QuantityError as error:  # as it was, or not at all, rather than without its limits
+            except QuantityError as error:  # rather an old queue, or none, than a queue without its limits
                 _LOG.error("queue left out", queue=delta.key, error=str(error))
         elif QueueName(delta.key) in BUILT_IN_QUEUES:
             self._events.append(happened.QueueChanged(Queue(name=QueueName(delta.key))))
@@ -382,6 +385,6 @@ def _owner_index(pod: core.Pod) -> Iterable[str]:
 
 
 def _workload_of(pod: core.Pod) -> OwnerReference | None:
-    """Who controls the pod, if it is a workload of Kubernetes' own."""
+    """The owner that controls the pod, if it is a Kubernetes workload."""
     owner = pod.metadata.controller()
     return owner if owner is not None and (owner.api_version, owner.kind) in WORKLOADS else None

@@ -1,11 +1,11 @@
-"""Volumes: from where a pod's claims can be reached, what a node attaches for them, and what must be said before a pod
-with unbound claims is bound.
+"""Volumes: from which nodes a pod's claims can be reached, what a node attaches for them, and how unbound claims get a
+volume before the pod is bound.
 
-A claim that is bound ties the pod to its volume's nodes. A claim of a class that binds immediately must be bound
-first. A claim of a class that waits for its first consumer can go where a free volume fits, or where its class
-provisions; when the pod gets its node, that choice is written down (the volume's claimRef, or the claim's selected-node
-annotation), and the pod is bound once the claim is. Pods of one plan may share a claim and not know of each other, and
-other schedulers choose volumes, too: whoever writes first decides, and what is written names the version it is about.
+A bound claim ties the pod to the nodes of its volume. A claim of a class that binds immediately must be bound first. A
+claim of a class that waits for its first consumer can go where a free volume fits, or where its class provisions. When
+the pod gets its node, the scheduler writes that choice (the volume's claimRef, or the claim's selected-node annotation)
+and binds the pod once the claim is bound. Pods of one plan may share a claim without knowing of each other, and other
+schedulers choose volumes too. The first write decides, so every write names the resource version that it is based on.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from baton.scheduler.feed.attachments import Attachment, DriverLimits, attached_
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
-"""On a claim that names its volume: the volume agrees. A claim may also name one that another claim has."""
+"""On a claim that names its volume: the volume agrees. A claim may also name the volume of another claim."""
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
-"""On a volume: its claimRef was not set by its owner, and is taken away when the claim got another volume."""
+"""On a volume: a controller set its claimRef, and removes it if the claim gets another volume."""
 _NOT_FREE = ("Released", "Failed")
 SOLE = "ReadWriteOncePod"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
@@ -47,10 +47,10 @@ class VolumeError(BatonError):
 
 
 class VolumeBook:
-    """What is known of claims, volumes, storage classes and what nodes can attach."""
+    """Claims, volumes, storage classes, and the limits of nodes."""
 
     def __init__(self, moved: Callable[[Iterable[ClaimKey]], None], limits_moved: Callable[[str], None]) -> None:
-        """`moved` is told of claims, or (none) of what may concern any; `limits_moved` of a node."""
+        """`moved` is called with changed claims, or none if any may be concerned; `limits_moved` with a node."""
         self._moved = moved
         self._limits_moved = limits_moved
         self.limits = DriverLimits(self._drivers_moved)
@@ -58,9 +58,9 @@ class VolumeBook:
         self._volumes: Store[core.PersistentVolume] = Store()
         self._classes: Store[core.StorageClass] = Store()
         self._promised: dict[str, ClaimKey] = {}
-        """Volumes that a binding in progress has chosen, by name; other pods of the claim wait with it."""
+        """Volumes that a binding in progress has chosen, by name; other pods of the claim wait for it too."""
         self._asked: dict[ClaimKey, str] = {}
-        """The nodes for which bindings in progress have claims provisioned."""
+        """The nodes for which claims are being provisioned by bindings in progress."""
         self._changed: set[asyncio.Event] = set()
         self._claims.subscribe(self._claim_moved)
         self._volumes.subscribe(self._volume_moved)
@@ -75,31 +75,31 @@ class VolumeBook:
         ]
 
     def terms(self, pod: core.Pod) -> tuple[Terms, ...]:
-        """One entry per claim that restricts the pod: the nodes for which one of the terms holds."""
+        """One entry per claim that restricts the pod: it may go to nodes that match one of the entry's terms."""
         if any(self._is_anothers(pod, volume) for volume in pod.spec.volumes):
             return (NOWHERE,)
         found = (self._claim_terms(key) for key in claims_of(pod))
         return tuple(terms for terms in found if terms is not None)
 
     def attachments(self, pod: core.Pod) -> Pairs:
-        """What its node attaches for the pod, of drivers with limits."""
+        """The volumes that a node attaches for the pod, of drivers with limits."""
         found = {self._attachment(key) for key in claims_of(pod)}
         return tuple(sorted(item for item in found if item is not None and item[0] in self.limits))
 
     def sole_claims(self, pod: core.Pod) -> tuple[str, ...]:
-        """Its claims that no other pod may use."""
+        """The claims of the pod that no other pod may use."""
         claims = {key: self._claim(key) for key in claims_of(pod)}
         return tuple(
             "/".join(key) for key, claim in claims.items() if claim is not None and SOLE in claim.spec.access_modes
         )
 
     def unbound(self, pod: core.Pod) -> list[core.Claim]:
-        """Claims of the pod that wait for its node."""
+        """The claims of the pod that wait for its node."""
         claims = (self._claim(key) for key in claims_of(pod))
         return [claim for claim in claims if claim is not None and not _is_bound(claim)]
 
     async def bind(self, client: Client, pod: core.Pod, node: core.Node, limit_s: float) -> None:
-        """Say where the pod's claims are wanted and wait until they are bound; raises when that does not happen."""
+        """Write where the pod's claims are wanted and wait until they are bound; raise if they are not."""
         promised: list[str] = []
         asked: list[ClaimKey] = []
         awaited: dict[ClaimKey, str] = {}
@@ -129,21 +129,21 @@ class VolumeBook:
 
     @staticmethod
     async def _reserve(client: Client, volume: core.PersistentVolume, claim: core.Claim) -> None:
-        """The volume for the claim, unless somebody changed it meanwhile."""
+        """Reserve the volume for the claim, unless it changed meanwhile."""
         reference = volume.spec.claim_ref
         if reference is not None and reference.uid == claim.metadata.uid:
             return
         try:
             await client.patch(core.VOLUMES, volume.metadata.name, _reference(volume, claim))
         except ConflictError:
-            raise VolumeError(f"somebody else changed volume {volume.metadata.name}") from None
+            raise VolumeError(f"volume {volume.metadata.name} changed meanwhile") from None
 
     async def _select(self, client: Client, claim: core.Claim, node: core.Node) -> None:
-        """The node for the claim, unless another one was chosen for it, or nobody makes volumes for it."""
+        """Write the node on the claim, unless another node is chosen for it or no provisioner serves it."""
         name, selected = claim.metadata.name, claim.metadata.annotations.get(SELECTED_NODE)
         kind = self._classes.get(Key(claim.spec.storage_class_name))
         if kind is None or kind.provisioner == NO_PROVISIONER:
-            raise VolumeError(f"no free volume for the claim {name} is left that {node.metadata.name} reaches")
+            raise VolumeError(f"no free volume that {node.metadata.name} reaches is left for the claim {name}")
         if selected == node.metadata.name:
             return
         if selected:
@@ -153,12 +153,12 @@ class VolumeBook:
         try:
             await client.patch(core.CLAIMS, name, wanted, claim.metadata.namespace)
         except ConflictError:
-            raise VolumeError(f"somebody else changed the claim {name}") from None
+            raise VolumeError(f"the claim {name} changed meanwhile") from None
 
     async def _wait_bound(
         self, pod: core.Pod, node: core.Node, awaited: Mapping[ClaimKey, str], limit_s: float
     ) -> None:
-        """Until each claim has a volume, and we know it; `awaited` are those for which one is to be made."""
+        """Wait until the feed shows a volume for each claim; `awaited` are the claims that get a new one."""
 
         def missing() -> list[str]:
             return [key[1] for key in claims_of(pod) if self._volume_of(key) is None]
@@ -179,8 +179,8 @@ class VolumeBook:
             self._changed.discard(changed)
 
     def _check_wanted(self, key: ClaimKey, version: str, node: core.Node) -> None:
-        """Raises when nobody makes the claim's volume any more. The node was written upon that version of the claim, so
-        every other one has it, unless the provisioner took it away because it cannot make a volume there."""
+        """Raise if the claim's volume is no longer being provisioned. Every later version of the claim has the node
+        that was written, unless the provisioner removed it because it cannot create a volume there."""
         claim = self._claim(key)
         if claim is None:
             raise VolumeError(f"the claim {key[1]} is gone")
@@ -207,8 +207,8 @@ class VolumeBook:
         return to_be_attached(claim, kind) if kind is not None else None
 
     def _is_anothers(self, pod: core.Pod, volume: core.Volume) -> bool:
-        """Whether an ephemeral volume's claim was made for another pod: one of the same name that is gone, say. Its
-        claim goes with it, and then one is made for this pod."""
+        """Whether an ephemeral volume's claim belongs to another pod, such as an earlier one of the same name. That
+        claim is deleted with its pod, and this pod then gets a new one."""
         if volume.ephemeral is None:
             return False
         claim = self._claim((pod.metadata.namespace, _ephemeral_claim(pod, volume)))
@@ -253,7 +253,7 @@ class VolumeBook:
         return min(reachable, key=lambda volume: (_storage(volume.spec.capacity), volume.metadata.name), default=None)
 
     def _free_volumes(self, claim: core.Claim) -> list[core.PersistentVolume]:
-        """Volumes that the claim may get; once one is reserved for it, only that."""
+        """Volumes that the claim may get; once one is reserved for it, only that one."""
         key, spec = _key(claim), claim.spec
         need = _storage(spec.resources.requests)
         selector = selectors.label_selector(spec.selector) if spec.selector is not None else None
@@ -284,7 +284,7 @@ class VolumeBook:
         self._tell()
 
     def _volume_moved(self, delta: Delta[core.PersistentVolume]) -> None:
-        """A volume that was made for a claim is that claim's matter; one that is free, or was, can be anybody's."""
+        """The claims that a change of the volume may concern: its own claim, or any claim if it is or was free."""
         references = [volume.spec.claim_ref for volume in (delta.old, delta.new) if volume is not None]
         known = [(reference.namespace, reference.name) for reference in references if reference is not None]
         self._moved(known if len(known) == len(references) else ())
@@ -302,7 +302,7 @@ class VolumeBook:
 
 
 def claims_of(pod: core.Pod) -> list[ClaimKey]:
-    """The claims that the pod names, and those that are made for its ephemeral volumes."""
+    """The claims that the pod names, and the claims of its ephemeral volumes."""
     namespace = pod.metadata.namespace
     names = []
     for volume in pod.spec.volumes:
@@ -326,7 +326,7 @@ def _is_bound(claim: core.Claim) -> bool:
 
 
 def _is_about(reference: core.ClaimReference, claim: core.Claim) -> bool:
-    """A claim of the same name that is gone is another one: what it left on its volume is not for this one."""
+    """Whether a claimRef means this claim: one left by an earlier claim of the same name does not."""
     return (reference.namespace, reference.name) == _key(claim) and reference.uid in ("", claim.metadata.uid)
 
 
@@ -335,7 +335,7 @@ def _storage(quantities: Mapping[str, Any]) -> int:
 
 
 def _volume_terms(volume: core.PersistentVolume) -> Terms | None:
-    """None for a volume that every node reaches."""
+    """The node terms of a volume; None if every node reaches it."""
     affinity = volume.spec.node_affinity
     terms = selectors.node_terms(affinity.required) if affinity is not None else ()
     labels = volume.metadata.labels
@@ -357,7 +357,7 @@ def _reaches(volume: core.PersistentVolume, node: core.Node) -> bool:
 
 
 def _reference(volume: core.PersistentVolume, claim: core.Claim) -> dict[str, Any]:
-    """What kube-scheduler writes on a volume; the volume controller then completes both sides."""
+    """The change that kube-scheduler writes on a volume; the volume controller then completes both sides."""
     ours = {BOUND_BY_CONTROLLER: "yes"} if volume.spec.claim_ref is None else {}
     return {
         "metadata": {"resourceVersion": volume.metadata.resource_version, "annotations": ours},

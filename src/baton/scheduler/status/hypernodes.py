@@ -1,8 +1,8 @@
-"""What became of hyper nodes, written to their status: how many nodes they hold, and what of them was left out.
+"""The status of hyper nodes: how many nodes they contain, and which members were left out.
 
-A hyper node is written by hand or by a program that knows the switches, and nobody is told at once when it names a node
-that does not exist. So the scheduler, which works out the forest anyway, says what it made of each: a count, and where
-something is wrong a condition `Valid` and an event. Only differences are written.
+A hyper node is written by hand or by a program that knows the switches, and its author does not notice at once when it
+names a node that does not exist. The scheduler computes the forest anyway, so it reports the result for each hyper
+node: a count and, if something is wrong, a condition `Valid` and an event. It writes only differences.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ class HyperNodeStatuses:
 
 
 def missing(hyper_node: volcano.HyperNode, forest: Forest) -> dict[str, Any]:
-    """What its status should say and does not."""
+    """The difference between the wanted and the present status."""
     name = hyper_node.metadata.name
     if name not in forest.counts:
         return {}

@@ -1,8 +1,9 @@
-"""Status of Queues: what their pods use, and their credit, which lets the job controller make pods without asking.
+"""The status of Queues: what their pods use, and their credit, which lets the job controller create pods without
+asking.
 
-Written level-triggered and at most once in a while, except that nothing more may be lent: that goes out at once. A
-credit says which PodGroups it knows; whoever spends it counts those that are newer. So it is written anew when new ones
-were counted, or when it has become quite another amount, and not each time that some pod somewhere begins or ends.
+Writes are level-triggered and rate-limited, except for the end of a credit, which is written at once. A credit names
+the newest PodGroup that it includes; the job controller itself counts newer ones. So the scheduler writes a credit
+again when it includes new PodGroups or when its amount has changed a lot, not whenever a pod starts or ends.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from baton.scheduler.feed.feed import Feed
 from baton.scheduler.settings import Settings
 
 _OTHER = 0.25
-"""A credit that differs by more than this part of what was said is said anew."""
+"""A credit is written again if it differs from the last one by more than this fraction."""
 
 
 class QueueStatuses:
@@ -41,13 +42,13 @@ class QueueStatuses:
         self._known = ""
         """The newest PodGroup that the engine knows."""
         self._stale = False
-        """Whether the engine has learned something since credits were worked out."""
+        """Whether the engine has taken in events since credits were computed."""
         self._as_of = ""
         self._credits: dict[QueueName, Amounts] = {}
         self._arrived: set[QueueName] = set()
         """Queues with PodGroups that the engine does not know yet."""
         self._counted: set[QueueName] = set()
-        """Queues with PodGroups that it has learned of since their credit was last said."""
+        """Queues with PodGroups that the engine has learned of since their credit was last written."""
         feed.groups.subscribe(self._group_changed)
 
     async def run(self) -> None:
@@ -59,7 +60,7 @@ class QueueStatuses:
             self._names.close()
 
     def looked(self, known: str, *, refused: bool) -> None:
-        """After a cycle: which PodGroups the engine knows, and whether any must wait to be let in."""
+        """Note after a cycle which PodGroups the engine knows, and whether any was not admitted."""
         self._known = known
         self._counted |= self._arrived
         self._arrived.clear()
@@ -94,7 +95,9 @@ class QueueStatuses:
         if _differ(queue.status.allocated, allocated):
             change["allocated"] = _replaced(queue.status.allocated, allocated)
         if not queue.status.state:
-            change["state"] = QueueState.OPEN.value  # a queue that nobody has closed is open, also without a controller
+            change["state"] = (
+                QueueState.OPEN.value
+            )  # a queue that has not been closed is open, also without a controller
         change |= self._credit(name, queue.status.credit, with_others=bool(change))
         if not change:
             return
@@ -106,7 +109,7 @@ class QueueStatuses:
             self._counted.discard(name)
 
     def _credit(self, name: QueueName, said: volcano.QueueCredit, *, with_others: bool) -> dict[str, Any]:
-        """The change of the credit, if it is worth a write, or costs none because something else is written too."""
+        """The change of the credit, if it is worth a write or is part of a write that happens anyway."""
         credit = self._credits.get(name, ())
         if not credit:
             return {"credit": None} if said.amounts else {}

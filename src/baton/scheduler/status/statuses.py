@@ -1,12 +1,12 @@
-"""What users and controllers read: status of PodGroups, conditions and nominations of pods, events.
+"""What users and controllers read: the status of PodGroups, conditions and nominations of pods, events.
 
-Written level-triggered: a key is marked, a worker compares what the engine says now with what the API server has, and
-writes only a difference. That a group is admitted goes out at once, because the job controller waits for it, and that
-it lost pods, because policies answer it; the rest is gathered for a moment, and in a burst of bindings, where each
-write would cost a pod its turn, for longer: a group that was admitted, got its pods bound and runs by then is written
-once. Messages that change their numbers every second are not rewritten while their cause stays, and a gang whose pods
-are still being made is not told that some are missing. A pod whose PodGroup is not there gets an event and no
-condition: no node that a cluster autoscaler could add would help it.
+Writes are level-triggered: a key is marked, and a worker compares the engine's current state with the API server's and
+writes only the difference. Two changes are written at once: the admission of a group, because the job controller waits
+for it, and the loss of pods, because job policies react to it. Other changes are collected for a moment. In a burst of
+bindings, where each write would delay a pod, they are collected for longer, so that a group that was admitted, bound
+and started meanwhile is written once. A message whose numbers change every second is not rewritten while its cause
+stays, and a gang whose pods are still being created gets no message about missing pods. A pod whose PodGroup is missing
+gets an event but no condition, because no node that a cluster autoscaler could add would help it.
 """
 
 import asyncio
@@ -38,27 +38,27 @@ from baton.scheduler.settings import Settings
 
 _WORKERS = 8
 _GROUP_WORKERS = 32
-"""As many as bind pods: in a stream of jobs each one's admission is written before its pods are made, and a stage with
-fewer requests under way than the others is what all wait for."""
+"""As many as bind pods: in a stream of jobs, each admission is written before the job's pods are created, and a stage
+with fewer requests in flight than the others becomes the bottleneck."""
 _BURST_PAUSE_S = 30.0
-"""So long a burst of bindings keeps a group's counts and its way from admitted to running from being written."""
+"""How long a burst of bindings delays writing the counts of a group and its change from admitted to running."""
 _BURST_NEWS = 1
-"""And so many of them are written at each look after that, four looks in `status_pause_s`: a server that is filled by
-bindings would else bind fewer, one for each."""
+"""How many groups are written per check in a burst after that delay, with four checks in `status_pause_s`: each write
+costs a busy server one binding."""
 _NEWS = 32
-"""So many are written at each look outside a burst, when the ones before are on their way: what looks like its end may
-be a server that stands still for a moment, and thousands may have gathered."""
+"""How many groups are queued per check outside a burst, less the ones still queued: the end of a burst may only be a
+stall of the server, and thousands of changes may have accumulated."""
 _SETTLED_S = 1.0
-"""A gang that got no new pod for so long is told that it is not complete."""
+"""A gang that is missing pods is reported after this time without a new pod."""
 _GROUP_PAUSE_S = 5.0
-"""A pod is told that its PodGroup is not there when it has waited for so long."""
+"""A pod without its PodGroup gets an event after waiting this long."""
 _AT_ONCE = (PodGroupPhase.INQUEUE, PodGroupPhase.UNKNOWN, PodGroupPhase.PENDING)
 UNSCHEDULABLE, SCHEDULED = "Unschedulable", "Scheduled"
 READY_REASON = "tasks in gang are ready to be scheduled"
 
 
 class _Told(msgspec.Struct):
-    """What was last said about a pod or a group, and when."""
+    """The last message about a pod or a group, and its time."""
 
     cause: str
     message: str
@@ -83,13 +83,13 @@ class Statuses:
         self._told_groups: dict[GroupKey, _Told] = {}
         self._told_pods: dict[PodKey, _Told] = {}
         self._nominated: dict[PodKey, NodeName] = {}
-        """Waiting pods whose status names a node, or will."""
+        """Waiting pods whose status names a nominated node, or will."""
         self._incomplete: dict[GroupKey, tuple[int, float]] = {}
-        """Gangs that miss pods: how many they have, and since when it is so many."""
+        """Gangs that are missing pods: how many pods they have, and since when."""
         self._alone: dict[PodKey, tuple[float, bool]] = {}
-        """Pods without the PodGroup that they wait for: since when, and whether they have been told."""
+        """Pods that wait for a missing PodGroup: since when, and whether they got their event."""
         self._moved: dict[GroupKey, float] = {}
-        """Groups to be written in a while, and since when they are, the earliest first."""
+        """Groups to be written later, and since when, the earliest first."""
         self._cycle = 0
         self.in_burst: Callable[[], bool] = lambda: False
         """Whether pods are being bound in great numbers."""
@@ -107,7 +107,7 @@ class Statuses:
                 queue.close()
 
     def take(self, plan: Plan, *, explained: bool) -> None:
-        """Look at a plan for all that others should know."""
+        """Collect from a plan what users and controllers should know."""
         self._cycle += 1
         for change in plan.phases:
             if change.phase in _AT_ONCE and not (
@@ -130,12 +130,12 @@ class Statuses:
             self._take_verdicts(plan.verdicts)
 
     def _is_over(self, pod: PodKey) -> bool:
-        """Whether its room is no longer kept; as long as the pod says that it is, cluster autoscalers add none."""
+        """Whether the pod's reservation is over; while its status names a node, cluster autoscalers add none for it."""
         task = self._engine.state.tasks.get(pod)
         return task is None or task.nominated is None
 
     def _pod_changed(self, delta: Delta[core.Pod]) -> None:
-        """Another pod of the same name has been told nothing yet; a leader before us may have nominated this one."""
+        """Forget the messages of a removed pod, and take over nominations of an earlier leader."""
         key, pod = PodKey(delta.key), delta.new
         if pod is None:
             self._told_pods.pop(key, None)
@@ -147,12 +147,12 @@ class Statuses:
             self._nominated[key] = NodeName(at)
 
     def _is_whole(self, key: GroupKey) -> bool:
-        """Whether the gang has its pods already, so that nobody waits for its admission to make them."""
+        """Whether the gang already has its pods, so that no controller waits for its admission to create them."""
         job = self._engine.state.jobs.get(key)
         return job is not None and len(job.tasks) >= job.min_member > 0
 
     def verdict(self, key: GroupKey) -> Verdict | None:
-        """The last one, for a job that still waits."""
+        """The last verdict, for a job that still waits."""
         return self._verdicts.get(key)
 
     def waiting(self) -> Mapping[GroupKey, Verdict]:
@@ -231,7 +231,7 @@ class Statuses:
                 self._groups.add(key)
 
     def _tell_alone(self, now: float) -> None:
-        """Nobody else says why a pod waits that the engine is not even asked about."""
+        """Report pods that wait for a missing PodGroup; they are in no verdict of a plan."""
         waiting = self._feed.without_group
         if not waiting and not self._alone:
             return
@@ -279,7 +279,7 @@ class Statuses:
     def _conditions(
         self, key: GroupKey, job: Job, phase: PodGroupPhase, present: tuple[volcano.PodGroupCondition, ...]
     ) -> list[volcano.PodGroupCondition] | None:
-        """The whole list when it changes, else None."""
+        """The whole list of conditions if it changes, otherwise None."""
         told = self._told_groups.get(key)
         if told is not None:
             kind, reason, message = UNSCHEDULABLE, "NotEnoughResources", _gang_text(job, told.message)
