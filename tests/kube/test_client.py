@@ -38,7 +38,9 @@ async def test_a_success_that_is_no_object_is_no_answer(body: str) -> None:
             client.replace(CONFIG_MAPS, "m", {}, "n"),
             client.list_page(CONFIG_MAPS, "n"),
         ):
-            with pytest.raises(UnreachableError, match=f"{server} does not answer: what came is no"):
+            with pytest.raises(
+                UnreachableError, match=f"{server} does not answer as an API server: the response is not a Kubernetes"
+            ):
                 await request
 
 

@@ -91,8 +91,8 @@ async def test_the_plugin_gets_its_environment_and_the_request(tmp_path: Path) -
     [
         ("echo no such profile >&2; exit 3", "ended with 3: no such profile"),
         ("echo hi", "printed no ExecCredential"),
-        (credential(), "gave neither a token nor a client certificate"),
-        (credential(clientCertificateData="only"), "gave neither a token nor a client certificate"),
+        (credential(), "returned neither a token nor a client certificate"),
+        (credential(clientCertificateData="only"), "returned neither a token nor a client certificate"),
         (credential(token="t", expirationTimestamp="soon"), "expirationTimestamp 'soon', expected a time such as"),
     ],
 )

@@ -79,7 +79,7 @@ def test_a_date_that_never_comes_is_never() -> None:
         (f"*/{'1' * 5000} * * * *", f"the step '{'1' * 5000}' of minute is not a positive number"),
         ("*/0 * * * *", "the step '0' of minute is not a positive number"),
         ("30-10 * * * *", "the range '30-10' of minute ends before it begins"),
-        ("@sometimes", "'@sometimes' is not known; there are @yearly"),
+        ("@sometimes", "'@sometimes' is unknown, expected @yearly"),
         ("@every fortnight", "'@every fortnight' needs a duration after @every"),
     ],
 )

@@ -105,7 +105,7 @@ def _live(configuration: Configuration, chance: random.Random) -> None:
             if chance.random() < 0.2:
                 _look(feed, engine, version)
         _look(feed, engine, 10**9)
-    assert not [log for log in logs if log["event"].startswith("a defect")]
+    assert not [log for log in logs if log["event"].startswith("internal error")]
 
 
 def _look(feed: Feed, engine: Engine, now_s: float) -> None:

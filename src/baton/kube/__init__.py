@@ -1,1 +1,1 @@
-"""Everything that speaks to Kubernetes."""
+"""The Kubernetes client: requests, credentials, watches, stores, work queues, elections and events."""

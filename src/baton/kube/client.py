@@ -1,9 +1,9 @@
 """The only module that sends requests to an API server.
 
-aiohttp carries the bytes and msgspec makes typed objects of them; nothing is built that nobody reads. Every request
-has a deadline, counts against an explicit rate (`qps`, `burst`), and ends in a result or in one of `baton.kube.errors`.
-Retrying is the caller's decision, with one exception: a 401, or a certificate that one side does not take, is tried
-once more when there may be better credentials, or when the files of certificates have changed.
+aiohttp transfers the bytes, and msgspec decodes only the fields that Baton reads. Every request has a deadline, counts
+against an explicit rate (`qps`, `burst`), and ends in a result or in one of `baton.kube.errors`. Retrying is the
+caller's decision, with one exception: after a 401, or after a certificate error, the client retries once if there may
+be better credentials or if the certificate files have changed.
 """
 
 import contextlib
@@ -31,15 +31,15 @@ JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
 WHOLE = 0
-"""The limit of a list that is not to come in pages."""
+"""The limit for a list in one piece, without pages."""
 _LINE_LIMIT = 16 * 1024 * 1024
-"""Longest watch event that is accepted; etcd's default limit for one object is 1.5 MiB."""
+"""Longest accepted watch event; etcd's default limit for one object is 1.5 MiB."""
 _READ_BUFFER = 1024 * 1024
-"""What is read ahead of us on one connection."""
+"""The read buffer of one connection."""
 
 
 class _Request(NamedTuple):
-    """One request as it goes out."""
+    """One outgoing request."""
 
     method: str
     path: str
@@ -51,7 +51,7 @@ class _Request(NamedTuple):
 
 
 class _DistrustError(UnreachableError):
-    """One of the two sides does not take the other's certificate."""
+    """The client or the server rejects the certificate of the other."""
 
 
 class Client:
@@ -79,12 +79,12 @@ class Client:
 
     @classmethod
     def from_environment(cls, **settings: Any) -> "Client":
-        """Inside a pod by its service account, elsewhere by the kubeconfig."""
+        """A client with the pod's service account, or outside of a pod with the kubeconfig."""
         return cls(in_cluster() or load(), **settings)
 
     def apart(self) -> "Client":
-        """Another client of the same server, with connections and no rate of its own: for what must not stand in line
-        behind everything else."""
+        """Another client of the same server, with separate connections and without a rate limit, for requests that must
+        not wait behind all others."""
         return Client(self.access, timeout_s=self._timeout_s, connections=2, user_agent=self._agent)
 
     async def __aenter__(self) -> "Client":
@@ -96,7 +96,7 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Afterwards no connection is left, not even one that waits for the server's farewell."""
+        """Close all connections, including those that wait for the server to close its side."""
         session, self._session = self._session, None
         if session is None:
             return
@@ -130,7 +130,7 @@ class Client:
             return decode_page(body, resource.kind)
 
     async def list_all(self, resource: Resource[T], namespace: str | None = None, **selectors: str) -> list[T]:
-        """Every object, page by page; in one piece where the server forgot in the midst of it what it was listing."""
+        """Every object, page by page; in one piece if the server's list expires between two pages."""
         limit, token = 500, ""
         items: list[T] = []
         while True:
@@ -162,7 +162,7 @@ class Client:
         field_manager: str = "",
         patient: bool = False,
     ) -> T:
-        """Change some fields; server-side apply when the content type says so (then `field_manager` is needed)."""
+        """Change some fields. The content type may select server-side apply, which needs a `field_manager`."""
         forced = {"force": "true"} if content_type == APPLY_PATCH else {}
         answer = await self.request(
             "PATCH",
@@ -211,9 +211,9 @@ class Client:
     ) -> AsyncGenerator[list[WatchEvent[T]], None]:
         """Events after `resource_version`, bookmarks included, until the server ends the stream.
 
-        Events that arrived together come together: a wake-up of the loop for each would cost more than to decode it.
-        The server sends a bookmark about every minute; `silence_s` without a byte end in a SilentError, which is an
-        UnreachableError like any other cut.
+        Events that arrive together are returned together: waking the loop for each would cost more than decoding it.
+        The server sends a bookmark about every minute; after `silence_s` without a byte the watch ends in a
+        SilentError, which is an UnreachableError.
         """
         parameters = {
             "watch": "true",
@@ -235,7 +235,7 @@ class Client:
                 if lines:
                     yield [decode(line) for line in lines if line]
         except TimeoutError:
-            raise SilentError(f"the watch of {resource.plural} said nothing for {silence_s:g} s") from None
+            raise SilentError(f"the watch of {resource.plural} was silent for {silence_s:g} s") from None
         except (aiohttp.ClientError, ConnectionError, ValueError) as error:
             if isinstance(error, msgspec.DecodeError):
                 raise
@@ -257,7 +257,7 @@ class Client:
     ) -> bytes:
         """Send one request and return the body of a successful answer, in another form if `accept` asks for it.
 
-        One that is `patient` lets others pass where `qps` makes them wait.
+        While `qps` makes requests wait, a `patient` request lets others go first.
         """
         await self._limit.wait(patient=patient)
         data = body if isinstance(body, bytes) else msgspec.json.encode(body) if body is not None else None
@@ -276,15 +276,15 @@ class Client:
 
     @contextlib.contextmanager
     def expecting(self, what: str) -> Iterator[None]:
-        """What is said with success and is something else comes from a proxy: the server has not answered."""
+        """Treat a successful answer of another type as no answer: it comes from a proxy, not from the API server."""
         try:
             yield
         except msgspec.DecodeError as error:
-            said = f"what came is no {what}: {error}"
-            raise UnreachableError(f"the API server {self.access.server} does not answer: {said}") from None
+            said = f"the response is not a Kubernetes {what}: {error}"
+            raise UnreachableError(f"{self.access.server} does not answer as an API server: {said}") from None
 
     async def _send(self, request: _Request) -> aiohttp.ClientResponse:
-        """The answer, its body not read yet; credentials that are refused, and certificates, are renewed once."""
+        """The answer, with its body not read yet. Rejected credentials and certificates are renewed once."""
         credentials = await self._authorized()
         try:
             return await self._send_once(request, credentials)
@@ -300,7 +300,7 @@ class Client:
     async def _authorized(self) -> Mapping[str, str]:
         try:
             return await self._credentials.headers()
-        except BatonError as error:  # a plugin or a file that fails now may be there for the next request
+        except BatonError as error:  # a plugin or a file that fails now may work for the next request
             raise UnreachableError(str(error)) from None
 
     async def _send_once(self, request: _Request, credentials: Mapping[str, str]) -> aiohttp.ClientResponse:
@@ -333,7 +333,7 @@ class Client:
         raise errors.from_answer(response.status, said, response.headers.get("Retry-After"))
 
     def _open(self) -> aiohttp.ClientSession:
-        """The session is opened by the first request, so that a client can be made outside of a running loop."""
+        """The session; the first request opens it, so that a client can be created outside of a running loop."""
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=self._connections, socket_factory=self._sockets.make)
             self._session = aiohttp.ClientSession(

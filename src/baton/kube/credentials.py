@@ -1,9 +1,9 @@
-"""Who we are to the API server, request by request.
+"""Credentials for each request to the API server.
 
-Tokens come from four places: fixed in the kubeconfig; a file, read again as it is rotated (service accounts); an exec
-plugin, asked again when what it gave expires or is refused; or nowhere. A plugin may give a client certificate instead,
-or as well. A client certificate is a matter of the connection, and so is the authority that the server is held against:
-where they are files, new connections use what the files hold then, and those that are open go on.
+A token may be fixed in the kubeconfig, come from a file that is read again after its rotation (service accounts), or
+come from an exec plugin, which runs again when its token expires or is rejected. A plugin may also provide a client
+certificate. Client certificates and the certificate authority belong to a connection: if they are files, new
+connections use the current content of the files, and open connections continue.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _FILE_TTL_S = 60.0
 """How long a token read from a file is used: kubelet rotates it long before it expires."""
 
 _LOOK_S = 5.0
-"""How often files of certificates are looked at."""
+"""How often certificate files are checked for changes."""
 _EXPIRY_MARGIN_S = 30.0
 _EXEC_TIMEOUT_S = 60.0
 
@@ -42,14 +42,14 @@ class _ExecCredential(msgspec.Struct):
 
 
 class Credentials:
-    """Gives the Authorization header for the next request; `refused()` after a 401 makes it ask anew, once for all
-    requests that were sent with the same."""
+    """Provides the Authorization header for the next request. After a 401, `refused()` discards the credentials, once
+    for all requests that used them."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
         self._headers = _bearer(access.token)
         self.pair: tuple[bytes, bytes] | None = None
-        """The client certificate and key that a plugin gave."""
+        """The client certificate and key from a plugin."""
         self._good_until = 0.0
         self._asking = asyncio.Lock()
 
@@ -61,7 +61,7 @@ class Credentials:
         return self._headers
 
     def refused(self, headers: Mapping[str, str]) -> bool:
-        """Forget what a request was sent with, if that was not done for another; True when there may be better."""
+        """Discard the credentials of a request, unless that is already done; True if there may be better ones."""
         if headers is self._headers:
             self._good_until = 0.0
         return self._access.token_file is not None or bool(self._access.exec_command)
@@ -80,8 +80,8 @@ class Credentials:
             self.pair = status.client_certificate.encode(), status.client_key.encode()
         elif not status.token:
             raise KubeconfigError(
-                f"the credential plugin {self._access.exec_command[0]} gave neither a token nor a client certificate"
-                " with its key; log in as its provider asks, and try again"
+                f"the credential plugin {self._access.exec_command[0]} returned neither a token"
+                " nor a client certificate with its key; log in with your provider and try again"
             )
         self._good_until = float("inf")
         if status.expiration_timestamp:
@@ -90,7 +90,7 @@ class Credentials:
 
 
 class Tls:
-    """Gives the TLS context for the next connection; it is another object when something in it has changed."""
+    """Provides the TLS context for the next connection; after a change it is a new object."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -100,20 +100,21 @@ class Tls:
         self._look_at = 0.0
 
     def context(self, pair: tuple[bytes, bytes] | None) -> ssl.SSLContext | None:
-        """The context, with the client certificate and key that a plugin gave; None for a plain http server."""
+        """The context, with the plugin's client certificate and key if any; None for a plain http server."""
         if self._made_of is None or pair != self._pair or time.monotonic() >= self._look_at:
             self._pair = pair
             self._look()
         return self._context
 
     def refused(self) -> bool:
-        """Look at once; returns whether there is something new."""
+        """Check the files now; return whether they have changed."""
         before = self._context
         self._look()
         return self._context is not before
 
     def _look(self) -> None:
-        """What cannot be used is half of a change, mostly: what there was before is used until it can."""
+        """Load the files. Unusable files are usually half of a change, so the previous content stays in use until
+        then."""
         self._look_at = time.monotonic() + _LOOK_S
         try:
             access = self._access.read_again()
@@ -126,9 +127,9 @@ class Tls:
         except KubeconfigError as error:
             if self._made_of is None:
                 raise
-            import structlog  # here, because commands that ask one question have no use for it
+            import structlog  # imported here, because it would slow down the start of every command
 
-            structlog.get_logger("baton.kube").warning("certificates that changed cannot be used yet", error=str(error))
+            structlog.get_logger("baton.kube").warning("the changed certificates cannot be used yet", error=str(error))
 
 
 def _bearer(token: str | None) -> dict[str, str]:
@@ -139,7 +140,7 @@ def _expires_s(text: str, plugin: str) -> float:
     expires_s = times.seconds(text)
     if expires_s is None:
         raise KubeconfigError(
-            f"the credential plugin {plugin} said expirationTimestamp {text!r}, expected a time such as"
+            f"the credential plugin {plugin} returned expirationTimestamp {text!r}, expected a time such as"
             " 2030-01-31T12:00:00Z"
         )
     return expires_s
@@ -177,7 +178,7 @@ async def _ask_plugin(access: Access) -> _ExecStatus:
             f"the credential plugin {command[0]} did not answer in {_EXEC_TIMEOUT_S:.0f} s"
         ) from None
     finally:
-        # Not waited for: what it has started itself may keep its pipes open.
+        # Do not wait for its output: processes that it started may keep its pipes open.
         if process.returncode is None:
             process.kill()
     if process.returncode != 0:
@@ -190,7 +191,7 @@ async def _ask_plugin(access: Access) -> _ExecStatus:
 
 
 def in_cluster(folder: Path = _SERVICE_ACCOUNT) -> Access | None:
-    """The way to the API server from inside a pod; None outside of one."""
+    """Access to the API server from inside a pod; None outside of a pod."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
     if not host or not port or not (folder / "token").is_file():
         return None

@@ -1,7 +1,7 @@
-"""Lists and watch events as typed objects; an object that is not what its kind says is left out, and said so.
+"""Lists and watch events as typed objects; an object that does not fit its type is left out and logged.
 
-An API server stores whatever passed the schema of its day, so one odd object must not keep the thousands beside it
-from being seen. Decoding is one pass over all of them; only when that fails are they looked at one by one.
+An API server stores every object that passed the schema of its time, so one invalid object must not hide the thousands
+beside it. Decoding is one pass over all objects; only if that fails are they decoded one by one.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ class _Envelope(msgspec.Struct):
 
 
 class _Known(msgspec.Struct):
-    """What any object has."""
+    """The fields of any object."""
 
     class Meta(msgspec.Struct):
         name: str = ""
@@ -79,7 +79,7 @@ def _readable(one: msgspec.Raw, kind: type[T]) -> list[T]:
 
 
 def _left_out(one: msgspec.Raw, kind: type[T], error: msgspec.ValidationError) -> _Known:
-    # With it come rich and pygments: a command that asks one question must not start twice as slowly for a rare line.
+    # structlog imports rich and pygments, which would double the start time of a command for a rare log line.
     import structlog
 
     known = msgspec.json.decode(one, type=_Known)
@@ -94,7 +94,7 @@ def _left_out(one: msgspec.Raw, kind: type[T], error: msgspec.ValidationError) -
 
 
 def event_decoder(kind: type[T]) -> Callable[[bytes], WatchEvent[T]]:
-    """One pass for what nearly every line is; bookmarks and errors carry an object of another shape."""
+    """A decoder for one line. Objects take one pass; bookmarks and errors carry an object of another shape."""
     whole = msgspec.json.Decoder(msgspec.defstruct("TypedEvent", [("type", str), ("object", kind)])).decode
 
     def decode(line: bytes) -> WatchEvent[T]:
@@ -117,9 +117,7 @@ def event_decoder(kind: type[T]) -> Callable[[bytes], WatchEvent[T]]:
     def unreadable(line: bytes, error: msgspec.ValidationError) -> WatchEvent[T]:
         envelope = msgspec.json.decode(line, type=_Envelope)
         known = _left_out(envelope.object, kind, error)
-        if (
-            envelope.type == "DELETED"
-        ):  # an earlier form of it may have been readable, and is known: only a list can tell
+        if envelope.type == "DELETED":  # an earlier version of it may be in the store; only a new list can tell
             raise GoneError(410, "Expired", f"{kind.__name__} {known.metadata.name} was deleted and cannot be read")
         return WatchEvent(envelope.type, known.metadata.resource_version, None)
 

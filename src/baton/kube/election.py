@@ -1,10 +1,10 @@
 """Leader election on a Lease, compatible with client-go's.
 
-One replica holds the lease and renews it; the others look now and then and take it when it has not been renewed for
-its duration. Clocks of different machines are never compared: a candidate measures, on its own monotonic clock, how
-long the record has not changed. A leader that cannot renew in `renew_deadline_s` stops leading *before* anybody else
-may start, because the deadline is shorter than the duration. Both count from when a renewal was sent, which no
-candidate can have seen earlier: its answer may be late.
+One replica holds the lease and renews it. The others check it periodically and take it when it has not been renewed for
+its duration. Clocks of different machines are never compared: a candidate measures on its own monotonic clock how long
+the record has not changed. A leader that cannot renew within `renew_deadline_s` stops leading *before* another replica
+may start, because the deadline is shorter than the duration. Both times count from the moment at which a renewal was
+sent: no candidate can have seen it earlier, and its answer may be late.
 """
 
 import asyncio
@@ -49,16 +49,16 @@ class Election:
         self._retry_s = retry_s
         self._seen: tuple[str, float] = ("", 0.0)
         self._held: Lease | None = None
-        """The lease as our last write left it; None when it must be read first."""
+        """The lease after our last write; None if it must be read first."""
         self._sent_at = 0.0
-        """When the last write that succeeded was sent."""
+        """When the last successful write was sent."""
         self._complained: type[BatonError] | None = None
-        """What the last try came to, if it failed."""
+        """Why the last attempt failed, if it failed."""
         self.leader: str = ""
-        """Who leads, as far as we know."""
+        """The last known leader."""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Wait for the lease, then run `lead` while it is ours; returns when `lead` returns or the lease is lost."""
+        """Wait for the lease, then run `lead` while we hold it; return when `lead` returns or the lease is lost."""
         try:
             await self._run(lead)
         finally:
@@ -86,7 +86,7 @@ class Election:
             raise results[0]
 
     async def _keep(self) -> None:
-        """Renew until it has failed for the whole deadline."""
+        """Renew until renewals have failed for the whole deadline."""
         while True:
             await asyncio.sleep(self._retry_s)
             try:
@@ -102,11 +102,11 @@ class Election:
         return self._sent_at + self._renew_deadline_s - time.monotonic()
 
     async def _try_acquire(self) -> bool:
-        """Make the lease ours, or keep it so; False when it is somebody else's or cannot be reached."""
+        """Take or renew the lease; False if another replica holds it or the API server does not answer."""
         try:
             ours = await self._acquire()
         except BatonError as error:
-            # Once for each reason: somebody looks for it here, and a server that is away need not be told of all day.
+            # Log each reason once; an unreachable server would otherwise fill the log.
             if self._complained is not type(error):
                 _LOG.warning("lease not acquired", lease=f"{self._namespace}/{self._name}", error=str(error))
             self._complained = type(error)
@@ -142,7 +142,7 @@ class Election:
         self._held, self._sent_at, self.leader = lease, sent_at, self.identity
 
     async def _release(self) -> None:
-        """Give the lease up, so that the next leader need not wait for it to run out."""
+        """Release the lease, so that the next leader does not wait for it to expire."""
         try:
             lease = await self._client.get(LEASES, self._name, self._namespace)
             if lease.spec.holder_identity == self.identity:
@@ -153,7 +153,7 @@ class Election:
             _LOG.debug("lease not released", lease=self._name, error=str(error))
 
     def _metadata(self, lease: Lease) -> dict[str, Any]:
-        """The version that is replaced; marks that others set on the lease stay."""
+        """The metadata of the replaced version; labels and annotations of others stay."""
         old = lease.metadata
         marks = {"labels": old.labels, "annotations": old.annotations}
         return {"name": self._name, "resourceVersion": old.resource_version, **marks}

@@ -1,15 +1,15 @@
-"""What an API server may answer instead of what was asked for.
+"""The errors of a request to an API server.
 
 ApiError                 any answer that is not a success; `status`, `reason`, `message` are the server's
 ├── UnauthorizedError    401: the credentials are not accepted (any more)
 ├── ForbiddenError       403: RBAC says no, or the namespace is being deleted
 ├── NotFoundError        404
-├── ConflictError        409: changed by somebody else, or exists already
+├── ConflictError        409: changed meanwhile, or exists already
 ├── GoneError            410: the resource version is too old; list again
-├── InvalidError         422: the object is refused, by validation or by a webhook
+├── InvalidError         422: validation or a webhook rejected the object
 └── ThrottledError       429 or 503 with Retry-After: later
 UnreachableError         no answer at all: connection refused, cut, timed out
-└── SilentError          a watch was opened, and nothing came for longer than servers are silent
+└── SilentError          a watch received nothing for longer than servers are silent
 """
 
 from http import HTTPStatus
@@ -20,7 +20,7 @@ from baton.errors import BatonError, UnavailableError
 
 
 class ApiError(BatonError):
-    """The API server said no; the sentence carries the server's own words."""
+    """The API server refused the request; the sentence contains the server's message."""
 
     def __init__(self, status: int, reason: str, message: str, retry_after_s: float | None = None) -> None:
         super().__init__(f"the API server answered {status} {reason}: {message}")
@@ -31,36 +31,36 @@ class ApiError(BatonError):
 
 
 class UnauthorizedError(ApiError):
-    """The credentials are not accepted, or not any more."""
+    """The credentials are not accepted, or no longer."""
 
 
 class ForbiddenError(ApiError):
-    """RBAC does not allow it, or the namespace is on its way out."""
+    """RBAC does not allow the request, or the namespace is being deleted."""
 
     @property
     def namespace_ends(self) -> bool:
-        """Whether it is refused because nothing new may come into a namespace that is being deleted."""
+        """Whether the reason is that the namespace is being deleted and accepts no new objects."""
         return "because it is being terminated" in self.message
 
 
 class NotFoundError(ApiError):
-    """There is no such object, or no such resource."""
+    """The object or the resource does not exist."""
 
 
 class ConflictError(ApiError):
-    """Somebody else changed the object first, or it exists already."""
+    """The object changed meanwhile, or it exists already."""
 
 
 class GoneError(ApiError):
-    """The resource version is older than what the server remembers: list again."""
+    """The server no longer has the resource version: list again."""
 
 
 class InvalidError(ApiError):
-    """The object is refused."""
+    """The object is rejected."""
 
 
 class ThrottledError(ApiError):
-    """Not now: `retry_after_s` says when, if the server did."""
+    """The server is busy; `retry_after_s` is when to retry, if the server said so."""
 
 
 class UnreachableError(UnavailableError):
@@ -68,11 +68,11 @@ class UnreachableError(UnavailableError):
 
 
 class SilentError(UnreachableError):
-    """The connection is dead without knowing it, or the server waits for a version that it has not come to."""
+    """The connection is dead without an error, or the server waits for a version that it has not reached."""
 
 
 class _Status(msgspec.Struct):
-    """The part of a metav1.Status that is read; programs of ours behind a proxy say `error`."""
+    """The fields of a metav1.Status that are read; Baton's programs behind a proxy answer with `error`."""
 
     code: int = 0
     reason: str = ""

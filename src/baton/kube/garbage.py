@@ -1,9 +1,9 @@
-"""Python's collector of cycles, in programs that keep a cluster in memory.
+"""Python's garbage collector in programs that keep a cluster in memory.
 
-What the first lists bring stays as long as the program is at work and has no cycles to be found, so the collector is
-out of the way while they come in and passes them over afterwards. Of what comes later most is gone by itself before
-anybody looks, the more so the later that is, so it looks after every 10,000 objects instead of 700. In a stream of jobs
-collecting was about 7 % of the job controller's CPU samples; what looking less often saves is within the noise.
+Objects of the first lists stay as long as the program works and contain no cycles, so the collector is disabled while
+they are listed and skips them afterwards. Most later objects are freed without the collector, and the more so the later
+it runs, so it runs after every 10,000 objects instead of 700. In a stream of jobs, collecting was about 7 % of the job
+controller's CPU samples; the saving from running it less often is within the noise.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ _YOUNG = 10_000
 
 @contextlib.contextmanager
 def filling() -> Iterator[None]:
-    """While the first lists come in and nothing else is done."""
+    """Disable the collector while the first lists arrive and the program does nothing else."""
     gc.disable()
     try:
         yield
@@ -25,11 +25,11 @@ def filling() -> Iterator[None]:
 
 
 def freeze() -> None:
-    """After the first lists, where some may never come and others are worked with meanwhile."""
+    """Freeze the first lists after they arrive, if some may never arrive and the program already works."""
     gc.freeze()
     gc.set_threshold(_YOUNG)
 
 
 def thaw() -> None:
-    """When what was listed is let go of: now it is garbage, and has cycles."""
+    """Let the collector see listed objects again once the program drops them: now they are garbage, with cycles."""
     gc.unfreeze()

@@ -1,7 +1,7 @@
-"""Stores that several parts of one program share: one list and one watch per kind of object, however many ask for it.
+"""Stores that several parts of one program share: one list and one watch per kind of object for all readers.
 
-Each part asks through a `Scope` of its own, which remembers what it asked for: a part waits only for the kinds that it
-reads, so that a kind whose CRD is not installed stops nobody who does not need it.
+Each part has a `Scope`, which remembers the kinds that the part reads. A part waits only for those, so a kind whose CRD
+is not installed does not stop the other parts.
 """
 
 import asyncio
@@ -17,24 +17,24 @@ K = TypeVar("K", bound=Any)
 
 
 class Informers:
-    """The stores of one program, kept up to date while `run()` runs; ask for all of them before."""
+    """The stores of one program, kept up to date while `run()` runs; request all of them before."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._reflectors: dict[str, Reflector[Any]] = {}
 
     def scope(self) -> "Scope":
-        """What one part of the program will read."""
+        """A scope for one part of the program."""
         return Scope(self)
 
     async def run(self) -> None:
-        """List and watch everything that was asked for, until cancelled."""
+        """List and watch all requested kinds until cancelled."""
         async with asyncio.TaskGroup() as group:
             for name, reflector in self._reflectors.items():
                 group.create_task(reflector.run(), name=f"watch {name}")
 
     def waiting(self) -> list[str]:
-        """The kinds whose first list is not in yet."""
+        """The kinds whose first list has not arrived yet."""
         return [name for name, reflector in self._reflectors.items() if not reflector.synced.is_set()]
 
     def reflector(self, resource: Resource[K]) -> Reflector[K]:
@@ -49,14 +49,14 @@ class Informers:
 
 
 class Scope:
-    """The stores that one part of the program asked for."""
+    """The stores that one part of the program reads."""
 
     def __init__(self, informers: Informers) -> None:
         self._informers = informers
         self._asked: list[Reflector[Any]] = []
 
     def store(self, resource: Resource[K], indexes: Mapping[str, Index[K]] | None = None) -> Store[K]:
-        """The shared store of a kind; an index is made once, by the first who names it."""
+        """The shared store of a kind; the first part that names an index creates it."""
         reflector = self._informers.reflector(resource)
         self._asked.append(reflector)
         for name, index in (indexes or {}).items():
@@ -64,6 +64,6 @@ class Scope:
         return reflector.store
 
     async def synced(self) -> None:
-        """Wait until the first list of everything asked for is in."""
+        """Wait until the first list of every kind of this scope has arrived."""
         for reflector in self._asked:
             await reflector.synced.wait()

@@ -1,4 +1,4 @@
-"""Kubeconfig files: which API server, and who we are to it.
+"""Kubeconfig files: the API server and the credentials for it.
 
 Follows kubectl's rules for finding the file (`$KUBECONFIG`, a list whose first file that names a thing wins;
 else `~/.kube/config`), for relative paths (relative to the file that holds them) and for proxies.
@@ -26,7 +26,7 @@ class KubeconfigError(BatonError):
 
 
 class Access(msgspec.Struct, frozen=True):
-    """One usable way to an API server: what a kubeconfig context comes down to."""
+    """Access to one API server: the content of a kubeconfig context."""
 
     context: str
     server: str
@@ -43,17 +43,17 @@ class Access(msgspec.Struct, frozen=True):
     exec_api_version: str = "client.authentication.k8s.io/v1"
     exec_environment: tuple[tuple[str, str], ...] = ()
     exec_cluster: dict[str, Any] | None = None
-    """What the plugin is told of the cluster, where the kubeconfig says so (`provideClusterInfo`)."""
+    """The cluster information for the plugin, if the kubeconfig asks for it (`provideClusterInfo`)."""
     exec_install_hint: str = ""
     impersonation: tuple[tuple[str, str], ...] = ()
-    """Headers by which a user who may acts as another."""
+    """Headers for impersonation."""
     ca_file: Path | None = None
     client_certificate_file: Path | None = None
     client_key_file: Path | None = None
-    """Where the three were read, if they are files: then they may be exchanged while a program runs."""
+    """The files of the three, if they are files; their content may change while a program runs."""
 
     def read_again(self) -> "Access":
-        """The same with what its files hold now."""
+        """The same access with the current content of its files."""
         return msgspec.structs.replace(
             self,
             ca_data=_read_file(self.ca_file, "certificate-authority") if self.ca_file else self.ca_data,
@@ -97,12 +97,12 @@ def default_paths() -> list[Path]:
     listed = os.environ.get("KUBECONFIG")
     if listed:
         return [Path(part) for part in listed.split(os.pathsep) if part]
-    # Stays as it is for a user without a home, as in a container: then there is no such file.
+    # Unchanged for a user without a home directory, as in a container; then there is no such file.
     return [Path(os.path.expanduser("~/.kube/config"))]
 
 
 def load(paths: list[Path] | None = None, context: str | None = None) -> Access:
-    """Read the kubeconfig and settle on one context (the current one unless named)."""
+    """Read the kubeconfig and choose one context (the current one unless named)."""
     files = [path for path in (paths or default_paths()) if path.is_file()]
     if not files:
         raise KubeconfigError(
@@ -175,7 +175,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise KubeconfigError(f"{path}: cannot be read: {error}") from None
     except yaml.YAMLError as error:
         raise KubeconfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
-    if content is None:  # empty, as kubectl leaves one of which everything was deleted
+    if content is None:  # kubectl leaves an empty file after everything in it was deleted
         return {}
     if not isinstance(content, dict):
         raise KubeconfigError(f"{path}: expected a mapping with clusters, contexts and users")
@@ -186,7 +186,9 @@ def _mappings(value: Any, where: str) -> list[dict[str, Any]]:
     """A list of mappings, or nothing."""
     found = value or []
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-        raise KubeconfigError(f"{where} must be a list of mappings, each with a name")  # not what it is: secrets
+        raise KubeconfigError(
+            f"{where} must be a list of mappings, each with a name"
+        )  # do not show the value: it may contain secrets
     return found
 
 
@@ -220,7 +222,7 @@ def _blob(home: Path, section: dict[str, Any], field: str) -> bytes | None:
 
 
 def _file(home: Path, section: dict[str, Any], field: str) -> Path | None:
-    """The file named by `FIELD`, where nothing inline goes before it."""
+    """The file named by `FIELD`, unless inline data takes precedence."""
     return home / str(section[field]) if section.get(field) and not section.get(f"{field}-data") else None
 
 
@@ -232,7 +234,7 @@ def _read_file(path: Path, field: str) -> bytes:
 
 
 def _cluster_info(cluster: dict[str, Any], ca_data: bytes | None) -> dict[str, Any]:
-    """`spec.cluster` of an ExecCredential: the kubeconfig's cluster, its files read, with what it keeps for plugins."""
+    """`spec.cluster` of an ExecCredential: the kubeconfig's cluster with its files read and its plugin settings."""
     told: dict[str, Any] = {
         name: cluster[name]
         for name in ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url")
@@ -247,8 +249,8 @@ def _cluster_info(cluster: dict[str, Any], ca_data: bytes | None) -> dict[str, A
 
 
 def _impersonation(user: dict[str, Any], name: str) -> tuple[tuple[str, str], ...]:
-    """`as`, `as-uid`, `as-groups` and `as-user-extra`. Without them a request would be that of the user behind it, who
-    may do more."""
+    """`as`, `as-uid`, `as-groups` and `as-user-extra`. Without them, a request would have the rights of the real user,
+    who may do more."""
     headers = [("Impersonate-Uid", str(user["as-uid"]))] if user.get("as-uid") else []
     headers += [("Impersonate-Group", str(group)) for group in user.get("as-groups") or []]
     for key, values in (user.get("as-user-extra") or {}).items():

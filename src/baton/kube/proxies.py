@@ -1,8 +1,8 @@
-"""Which proxy the environment names for a server, by the rules of kubectl (and of every other program in Go).
+"""The proxy for a server from the environment, by the rules of kubectl (and of every other Go program).
 
-`HTTPS_PROXY` or `HTTP_PROXY`, by the server's scheme, in capitals or not, unless `NO_PROXY` covers the server: a
-comma-separated list of names (with all below them; with a leading dot only those below), addresses, networks such as
-10.0.0.0/8, each with a port or without, or `*` for everything. This machine itself is never asked through a proxy.
+`HTTPS_PROXY` or `HTTP_PROXY` applies, by the server's scheme, in upper or lower case, unless `NO_PROXY` covers the
+server: a comma-separated list of names (with their subdomains; with a leading dot only the subdomains), addresses, and
+networks such as 10.0.0.0/8, each with or without a port, or `*` for everything. Loopback addresses never use a proxy.
 """
 
 import ipaddress
@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 
 
 def proxy_of(server: str) -> str | None:
-    """The proxy for a server; None to go there directly."""
+    """The proxy for a server; None for a direct connection."""
     target = urlsplit(server)
     found = _variable(f"{target.scheme}_proxy")
     if not found or not target.hostname or _direct(target, target.hostname):

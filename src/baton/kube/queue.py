@@ -1,7 +1,7 @@
-"""A work queue of keys: a key is worked on by one worker at a time, and waits once however often it is added.
+"""A work queue of keys: one worker at a time processes a key, and a key waits once however often it is added.
 
-What was added while its key is being worked on is worked on again afterwards, so that no change is lost. A key whose
-work failed comes back after a pause that doubles with each failure in a row.
+A key that is added during its processing is processed again afterwards, so no change is lost. A key whose processing
+failed returns after a pause that doubles with each failure in a row.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ from baton.errors import BatonError
 _LOG = structlog.get_logger("baton.kube")
 
 _DOUBLINGS = 30
-"""No limit is farther away; what fails all day long would outgrow what a float can hold."""
+"""The largest exponent that matters; endless failures would otherwise overflow a float."""
 
 K = TypeVar("K", bound=Hashable)
 
 
 def doubled(first_s: float, times: int, longest_s: float) -> float:
-    """The pause after so many failures before."""
+    """The pause after a number of earlier failures."""
     return min(longest_s, first_s * 2.0 ** min(times, _DOUBLINGS))
 
 
 class WorkQueue(Generic[K]):
-    """Keys to be worked on, first come first served."""
+    """Keys to be processed, first come first served."""
 
     def __init__(self, *, first_pause_s: float = 0.05, longest_pause_s: float = 60.0) -> None:
         self._first_pause_s = first_pause_s
@@ -42,7 +42,7 @@ class WorkQueue(Generic[K]):
         return len(self._ready)
 
     def add(self, key: K) -> None:
-        """Work on the key soon."""
+        """Process the key soon."""
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
@@ -53,7 +53,7 @@ class WorkQueue(Generic[K]):
             self._wake()
 
     def add_after(self, key: K, delay_s: float) -> None:
-        """Work on the key in `delay_s`, or earlier if it is added meanwhile; of two delays the shorter counts."""
+        """Process the key in `delay_s`, or earlier if it is added meanwhile; of two delays the shorter counts."""
         if key in self._ready:
             return
         loop = asyncio.get_running_loop()
@@ -65,7 +65,7 @@ class WorkQueue(Generic[K]):
         self._timers[key] = loop.call_later(delay_s, self.add, key)
 
     async def run(self, work: Callable[[K], Awaitable[None]], *, workers: int = 1) -> None:
-        """Work on keys until cancelled; an exception of `work` is logged and the key comes back later."""
+        """Process keys until cancelled; an exception of `work` is logged, and the key returns later."""
         async with asyncio.TaskGroup() as group:
             for _ in range(workers):
                 group.create_task(self._serve(work))
@@ -81,14 +81,14 @@ class WorkQueue(Generic[K]):
             key = await self._take()
             try:
                 await work(key)
-            except Exception as error:  # one bad object must not stop the work on all others
+            except Exception as error:  # one bad object must not block all others
                 failures = self._failures[key] = self._failures.get(key, 0) + 1
                 pause_s = doubled(self._first_pause_s, failures - 1, self._longest_pause_s)
                 said = str(error) or type(error).__name__
                 if isinstance(error, BatonError | TimeoutError):
                     _LOG.warning("work failed", key=str(key), error=said, pause_s=pause_s)
                 else:
-                    _LOG.exception("a defect; the work will be tried again", key=str(key), pause_s=pause_s)
+                    _LOG.exception("internal error; the key will be retried", key=str(key), pause_s=pause_s)
                 self._done(key)
                 self.add_after(key, pause_s)
             else:

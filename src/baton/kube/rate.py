@@ -1,18 +1,18 @@
-"""How many requests a second a program may send, and who goes first when more want to."""
+"""The rate of requests of a program, and the order of waiting requests."""
 
 import asyncio
 from collections import deque
 
 _PATIENT_SHARE = 8
-"""Where both wait, every so many departures is one of the patient: they go late, but they go."""
+"""While both kinds wait, one in this many departures is a patient one, so that none waits endlessly."""
 _WHOLE = 1 - 1e-9
-"""A token, as far as sums of times are exact."""
+"""One token, within the rounding errors of summed times."""
 
 
 class RateLimit:
     """A token bucket: `qps` requests a second on average, `burst` at once. Zero qps means no limit.
 
-    Who comes first goes first, but the patient let the others pass: what was bound can be told later.
+    First come, first served, except that patient requests let others pass: status updates can wait for bindings.
     """
 
     def __init__(self, qps: float, burst: int) -> None:
@@ -23,11 +23,11 @@ class RateLimit:
         self._eager: deque[asyncio.Future[None]] = deque()
         self._patient: deque[asyncio.Future[None]] = deque()
         self._passed = 0
-        """Eager ones that went since the last patient one did."""
+        """Requests that have gone since the last patient one."""
         self._timer: asyncio.TimerHandle | None = None
 
     async def wait(self, *, patient: bool = False) -> None:
-        """Take a token, in turn where there is none."""
+        """Take a token, or wait in turn for one."""
         if self._qps <= 0:
             return
         loop = asyncio.get_running_loop()
@@ -42,7 +42,7 @@ class RateLimit:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():
-                self._tokens += 1  # it had its turn and does not use it
+                self._tokens += 1  # it got its turn but does not use it
             raise
 
     def _fill(self, now: float) -> None:
@@ -64,7 +64,7 @@ class RateLimit:
             self._set_timer(loop)
 
     def _next(self) -> asyncio.Future[None] | None:
-        """Who goes now; those that were cancelled have left the line."""
+        """The next waiter; cancelled ones have left the line."""
         for line in (self._eager, self._patient):
             while line and line[0].done():
                 line.popleft()

@@ -1,8 +1,8 @@
 """Events where a user looks for them: `kubectl describe`.
 
-Recording never waits and never fails: events go through a bounded queue, and what cannot be written is counted. An
-event that says the same again (object, reason, message) raises the count of the first one instead of making a new
-object; many different messages with one reason about one object are folded into one, so that a storm stays readable.
+Recording never waits and never fails: events go through a bounded queue, and events that cannot be written are counted.
+A repeated event (same object, reason and message) raises the count of the first one instead of creating a new object.
+Many different messages with one reason about one object are folded into one, so that an event storm stays readable.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class Recorder:
         waiting: int = _WAITING,
         turn: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`turn` is awaited before each event is written: a caller with more urgent requests lets it wait."""
+        """`turn` is awaited before each write, so that a caller with more urgent requests can delay events."""
         self._client = client
         self._turn = turn
         self._component = component
@@ -65,10 +65,10 @@ class Recorder:
         self._known: dict[tuple[str, str, str, str], _Known] = {}
         self._crowds: dict[tuple[str, str, str], _Crowd] = {}
         self.dropped = 0
-        """Events that were not written: the queue was full, or the API server refused them."""
+        """Events that were not written because the queue was full or the API server refused them."""
 
     def record(self, about: ObjectReference, reason: str, message: str, *, warning: bool = False) -> None:
-        """Say something about an object."""
+        """Record an event about an object."""
         kind = "Warning" if warning else "Normal"
         try:
             self._queue.put_nowait((about, reason, self._folded(about, reason, message), kind))
@@ -80,7 +80,7 @@ class Recorder:
             self.record(about, event.reason, event.message, warning=event.warning)
 
     async def run(self) -> None:
-        """Write until cancelled; what is still waiting then is written once more, briefly."""
+        """Write until cancelled, then try briefly to write the events that still wait."""
         try:
             while True:
                 said = await self._queue.get()
@@ -98,11 +98,11 @@ class Recorder:
                         self._queue.task_done()
 
     async def flush(self) -> None:
-        """Wait until everything said so far is written or given up."""
+        """Wait until all events so far are written or given up."""
         await self._queue.join()
 
     def _folded(self, about: ObjectReference, reason: str, message: str) -> str:
-        """The message, or the one that stands for all further ones when too many different ones came."""
+        """The message, or a collective one after too many different messages."""
         key = (about.uid, about.name, reason)
         now = time.monotonic()
         crowd = self._crowds.get(key)
@@ -130,7 +130,7 @@ class Recorder:
                     self._known[key] = known._replace(times=known.times + 1)
                     return
                 except NotFoundError:
-                    pass  # the API server forgets events after an hour; it is said anew
+                    pass  # the API server deletes events after an hour; record it again
             name = f"{about.name or self._component}.{secrets.token_hex(8)}"
             await self._client.create(EVENTS, self._body(about, name, namespace, reason, message, kind, now), namespace)
             self._known[key] = _Known(name, 1)

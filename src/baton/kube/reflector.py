@@ -1,14 +1,14 @@
-"""Keeps a store equal to what the API server has: list, then watch, for ever.
+"""Keeps a store equal to the API server's state: list, then watch, until cancelled.
 
-A list is paged. A watch goes on from the list's version; bookmarks move the version forward in quiet times, so that a
-cut connection is taken up where it was. 410 (the server has forgotten our version) means a new list; anything else that
-goes wrong, also a watch that ends as soon as it began, and a version that is forgotten as soon as it was listed, means
-a pause that grows with each failure in a row and is spread by jitter, so that a thousand clients of a restarted server
-do not come back in one instant.
+A list is paged. A watch continues from the list's version; bookmarks advance the version in quiet times, so that a
+watch resumes where its connection was cut. After a 410 (the server no longer has our version) the reflector lists
+again. Any other failure causes a pause that grows with each failure in a row, with jitter, so that a thousand clients
+of a restarted server do not return at once. A watch that ends immediately and a version that expires right after its
+list count as failures too.
 
-One silent watch was a dead connection; after two in a row everything is listed anew, because a server that was restored
-from a backup waits without a word for our version to come. The store is never emptied on an error: old knowledge, whose
-age `heard_at` tells, is better than none.
+One silent watch is a dead connection. After two in a row the reflector lists again, because a server that was restored
+from a backup waits silently until it reaches our version. An error never empties the store: old knowledge, whose age
+`heard_at` tells, is better than none.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ _PAGE = 1000
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 15.0
 _SHORTEST_WATCH_S = 1.0
-"""A watch that ends sooner and told nothing has failed: servers end them after minutes."""
+"""A watch that ends sooner without an event has failed: servers end watches after minutes."""
 _ABSENT_PAUSE_S = 5.0
-"""How often a resource that is not installed is looked for."""
+"""How often the reflector checks for a resource that is not installed."""
 
 K = TypeVar("K", bound=Any)
 
@@ -53,13 +53,13 @@ class Reflector(Generic[K]):
         silence_s: float = 90.0,
         optional: bool = False,
     ) -> None:
-        """With `optional`, a resource that the server does not know counts as a kind without objects, until it does."""
+        """With `optional`, a resource that the server does not know counts as one without objects."""
         self.resource = resource
         self.store = store
         self.synced = asyncio.Event()
         """Set once the first list is in the store."""
         self.heard_at: float | None = None
-        """When the server last told us anything, on the monotonic clock."""
+        """When the server last sent anything, on the monotonic clock."""
         self._client = client
         self._namespace = namespace
         self._label_selector = label_selector
@@ -69,13 +69,13 @@ class Reflector(Generic[K]):
         self._version = ""
         self._failures = 0
         self._forgotten = False
-        """Whether the server has told nothing since it had last forgotten our version."""
+        """Whether the server has sent nothing since our version last expired."""
         self._silent = False
-        """Whether the last watch told nothing in the time in which a server tells how far it is."""
+        """Whether the last watch received nothing, not even a bookmark, before its deadline."""
 
     @property
     def version(self) -> str:
-        """The newest that the store knows of; empty before the first list."""
+        """The newest version in the store; empty before the first list."""
         return self._version
 
     async def run(self) -> None:

@@ -1,8 +1,8 @@
-"""The sockets of a client session, so that none outlives it.
+"""The sockets of a client session, so that none outlives the session.
 
-A connection over TLS is closed with a farewell of both sides, and waits half a minute for the other's. aiohttp closes
-so whatever it does not keep, a stream that ended or a request that was given up, and forgets it: closing the session
-does not end it, and nobody else can.
+Closing a TLS connection waits up to half a minute for the other side to close too. aiohttp closes connections in this
+way when it does not reuse them, such as after an ended stream or a cancelled request, and then forgets them: closing
+the session does not end them.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ import weakref
 import aiohttp
 
 _TURNS = 100
-"""Turns of the loop in which connections that were shut come to their end: four, and more if much is left to read."""
+"""Loop iterations in which closed connections finish: four, or more if much is left to read."""
 
 
 class Sockets:
-    """Makes a session's sockets (`socket_factory` of a connector) and ends those that are left of it."""
+    """Creates a session's sockets (`socket_factory` of a connector) and ends the remaining ones."""
 
     def __init__(self) -> None:
         self._made: weakref.WeakSet[socket.socket] = weakref.WeakSet()
@@ -29,7 +29,7 @@ class Sockets:
         return made
 
     async def end(self) -> None:
-        """To be called when the session is closed."""
+        """End all remaining sockets; call it after closing the session."""
         left = [one for one in self._made if one.fileno() != -1]
         for one in left:
             with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
-"""What we know of one kind of object: by key, and by any index that a reader declared.
+"""The known objects of one kind: by key, and by any index that a reader declares.
 
-Only the reflector writes. A reader sees each object as the server last showed it; objects are frozen and replaced
-whole, so that a reference taken now stays consistent. Deltas go to subscribers in the order of the watch; one that
-fails at an object misses that one and hears of all others, like work on a key that fails.
+Only the reflector writes. A reader sees each object in the last version from the server; objects are frozen and
+replaced whole, so a reference stays consistent. Subscribers get deltas in the order of the watch; a subscriber that
+fails at one object misses that delta and gets all others.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,7 +12,7 @@ from baton.model.ids import Key
 
 
 class Metadata(Protocol):
-    """The fields of metadata by which objects are told apart."""
+    """The metadata fields that identify objects and their versions."""
 
     @property
     def name(self) -> str: ...
@@ -76,11 +76,11 @@ class Store(Generic[T]):
         return self._items.get(key)
 
     def by_index(self, index: str, value: str) -> list[T]:
-        """The objects whose index holds the value, in the order in which they came."""
+        """The objects whose index contains the value, in the order of their arrival."""
         return [self._items[key] for key in self._entries[index].get(value, ())]
 
     def add_index(self, name: str, index: Index[T]) -> None:
-        """Index everything that is here and that will come; a name that is taken keeps its index."""
+        """Index all present and future objects; an existing index of that name stays."""
         if name in self._indexes:
             return
         self._indexes[name] = index
@@ -90,19 +90,19 @@ class Store(Generic[T]):
                 entries.setdefault(value, {})[key] = None
 
     def subscribe(self, subscriber: Subscriber[T]) -> None:
-        """Call `subscriber` for everything that is here now, as additions, and then for every change."""
+        """Call `subscriber` for all present objects, as additions, and then for every change."""
         self._subscribers.append(subscriber)
         for key, item in self._items.items():
             _tell(subscriber, Delta(key, None, item))
 
     def put(self, item: T) -> None:
-        """Add or replace; a version that is here already makes no delta."""
+        """Add or replace an object; a version that is already present causes no delta."""
         key = key_of(item)
         old = self._items.get(key)
         if old is not None and old.metadata.resource_version == item.metadata.resource_version:
             return
         if old is not None and old.metadata.uid != item.metadata.uid:
-            # Deleted and made again while nobody looked: readers must see the end of the first one.
+            # Deleted and created again between two lists: readers must see the removal of the first object.
             self.remove(key)
             old = None
         self._items[key] = item
@@ -116,7 +116,7 @@ class Store(Generic[T]):
             self._tell(Delta(key, old, None))
 
     def replace(self, items: Iterable[T]) -> None:
-        """Make the store equal to a fresh list: what is not in it is removed, and everybody is told."""
+        """Make the store equal to a fresh list: remove other objects, and send all deltas."""
         fresh = {key_of(item): item for item in items}
         for key in [key for key in self._items if key not in fresh]:
             self.remove(key)
@@ -143,10 +143,10 @@ class Store(Generic[T]):
 def _tell(subscriber: Subscriber[T], delta: Delta[T]) -> None:
     try:
         subscriber(delta)
-    except Exception:  # one odd object must not stop the work on all others, after each start anew
-        # As in `decoding`: what is rarely said must not slow down the start of a command.
+    except Exception:  # one odd object must not block all others after every start
+        # As in `decoding`: a rare log line must not slow down the start of a command.
         import structlog
 
         structlog.get_logger("baton.kube").exception(
-            "a defect; the object is passed over", kind=type(delta.new or delta.old).__name__, key=delta.key
+            "internal error; the object is skipped", kind=type(delta.new or delta.old).__name__, key=delta.key
         )

@@ -1,11 +1,11 @@
-"""The words about cards that schedulers and node agents leave for each other on nodes and pods.
+"""The annotations on nodes and pods by which schedulers and node agents exchange information about cards.
 
-Volcano's vGPU: the node says what it has in `volcano.sh/node-vgpu-register`, six fields per card, each card ended by a
-colon; the scheduler says what it decided in `volcano.sh/vgpu-ids-new`: four fields per card, each ended by a colon,
+Volcano's vGPU: the node lists its cards in `volcano.sh/node-vgpu-register`, six fields per card, each card ended by a
+colon. The scheduler writes its decision in `volcano.sh/vgpu-ids-new`: four fields per card, each card ended by a colon,
 containers separated by semicolons, one entry per *requesting* container.
 
-Slots of other resources have annotations of our own: the node's `baton.dev/node-cards` (JSON, `OfferedCard`), and on
-the pod `baton.dev/cards`: `container=UUID,UUID;container=UUID`.
+Slots of other resources have Baton's annotations: on the node `baton.dev/node-cards` (JSON, `OfferedCard`), and on the
+pod `baton.dev/cards`: `container=UUID,UUID;container=UUID`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,17 +25,17 @@ BIND_TIME = "volcano.sh/bind-time"
 OFFERED_CARDS = "baton.dev/node-cards"
 OUR_CARDS = "baton.dev/cards"
 ACTUAL_CARDS = "baton.dev/cards-given"
-"""Written by the agent when kubelet gave other cards than the scheduler chose."""
+"""Written by the agent if kubelet allocated other cards than the scheduler chose."""
 LOAD = "baton.dev/load"
 NODE_LOCK = "hamivgpu"
-"""On a node: the time at which a scheduler locked it until its device plugin has allocated."""
+"""On a node: the time at which a scheduler locked it, until its device plugin has allocated."""
 NODE_LOCK_OWNER = "baton.dev/node-lock-owner"
-"""Beside it, since the time alone does not say whose it is: `scheduler uid namespace/pod`."""
+"""The owner of that lock, which the time alone does not tell: `scheduler uid namespace/pod`."""
 
 NVIDIA = "NVIDIA"
 _REGISTER_FIELDS = 6
 _MOST = 2**24
-"""No card has so many slots, or so many MiB of memory; many times as much can still be added up in 32 bits."""
+"""More slots or MiB than any card has; sums of many such numbers still fit into 32 bits."""
 _WHOLE_PERCENT = 100
 
 
@@ -73,7 +73,7 @@ class OfferedCard(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CardLoad(msgspec.Struct, frozen=True):
-    """What a card was doing, coarsely."""
+    """The approximate load of a card."""
 
     utilisation: float = 0.0
     memory: float = 0.0
@@ -82,13 +82,13 @@ class CardLoad(msgspec.Struct, frozen=True):
 
 
 def lock_owner(text: str) -> tuple[str, str]:
-    """Uid and `namespace/name` of the pod for which a node is locked; empty is what the scheduler did not write."""
+    """Uid and `namespace/name` of the pod for which a node is locked; empty if the scheduler did not write them."""
     words = text.split()
     return (words[-2] if len(words) > 2 else "", words[-1] if words else "")
 
 
 def registered_cards(text: str) -> list[RegisteredCard]:
-    """The node's register; empty when an entry makes no sense, because then none can be relied on."""
+    """The node's register; empty if an entry is invalid, because then none is reliable."""
     cards = []
     for entry in text.split(":"):
         if not entry:
@@ -105,7 +105,7 @@ def registered_cards(text: str) -> list[RegisteredCard]:
 
 
 def offered_cards(text: str) -> list[OfferedCard]:
-    """Our own node annotation; empty when it is not ours to understand."""
+    """The cards of Baton's node annotation; empty if it cannot be parsed."""
     try:
         return msgspec.json.decode(text, type=list[OfferedCard])
     except msgspec.DecodeError:
@@ -121,7 +121,7 @@ def card_loads(text: str) -> dict[str, CardLoad]:
 
 
 def assigned_shares(text: str, memory_unit_mib: int = 1) -> list[list[Share]]:
-    """The scheduler's decision, one list per requesting container; parts that make no sense are left out."""
+    """The scheduler's decision, one list per requesting container; invalid parts are left out."""
     containers = []
     for container in text.split(";"):
         shares = []
@@ -137,7 +137,7 @@ def assigned_shares(text: str, memory_unit_mib: int = 1) -> list[list[Share]]:
 
 
 def assigned_text(containers: Iterable[Iterable[Share]], memory_unit_mib: int = 1) -> str:
-    """The inverse: what the scheduler would have written for these shares."""
+    """The inverse: the text that the scheduler would write for these shares."""
     return ";".join(
         "".join(
             f"{share.card},{NVIDIA},{share.memory_mib // memory_unit_mib},{share.cores_percent}:" for share in shares
@@ -147,7 +147,7 @@ def assigned_text(containers: Iterable[Iterable[Share]], memory_unit_mib: int = 
 
 
 def our_cards(text: str) -> dict[str, list[CardId]]:
-    """Our own annotation: the cards of each container, by its name."""
+    """The cards of each container by its name, from Baton's annotation."""
     found = {}
     for part in text.split(";"):
         name, equals, cards = part.partition("=")

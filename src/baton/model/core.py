@@ -1,7 +1,7 @@
 """Kubernetes' own objects, typed: the fields that decide where a pod goes, and no others.
 
-Tens of thousands of them live as long as the scheduler; they hold no cycles and are outside of the garbage collector's
-view. What the API server leaves out has its default value here.
+Tens of thousands of them live as long as the scheduler; they contain no cycles and are not tracked by the garbage
+collector. Fields that the API server leaves out have their default value here.
 """
 
 import msgspec
@@ -14,11 +14,11 @@ from baton.model.resource import Resource
 
 
 class _Read(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Read only, with the names of the API."""
+    """A read-only object with the field names of the API."""
 
 
 class Requirements(_Read, frozen=True, gc=False):
-    """What a container asks for."""
+    """The requests and limits of a container."""
 
     limits: dict[str, Quantity] = {}
     requests: dict[str, Quantity] = {}
@@ -125,7 +125,7 @@ class Volume(_Read, frozen=True, gc=False):
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
     ephemeral: dict[str, object] | None = None
-    """A claim named `<pod>-<volume>` is made for it."""
+    """Kubernetes creates a claim named `<pod>-<volume>` for it."""
 
 
 class DeviceClaim(_Read, frozen=True, gc=False):
@@ -186,9 +186,9 @@ class ContainerStatus(_Read, frozen=True, gc=False):
     restart_count: int = 0
     state: ContainerState = ContainerState()
     resources: Requirements | None = None
-    """What the container runs with, which is not what its spec asks for while it is being resized."""
+    """The resources in use, which differ from the spec during a resize."""
     allocated_resources: dict[str, Quantity] = {}
-    """What kubelet has set aside for it."""
+    """The resources that kubelet has set aside for it."""
 
 
 class PodStatus(_Read, frozen=True, gc=False):
@@ -345,7 +345,7 @@ class StorageClass(_Read, frozen=True, gc=False):
 
 class VolumeCount(_Read, frozen=True, gc=False):
     count: int | None = None
-    """None: as many as anybody wants."""
+    """None means no limit."""
 
 
 class CsiNodeDriver(_Read, frozen=True, gc=False):

@@ -1,13 +1,14 @@
-"""Cron expressions as Volcano's CronJobs write them, and the times that they stand for.
+"""Cron expressions as in Volcano's CronJobs, and the times that they describe.
 
 Five fields: minute, hour, day of month, month, day of week (0 is Sunday). Each takes `*` or `?`, numbers, ranges, lists
-and steps (`N/S` means from N on); months and days have English names of three letters. When both days are restricted
-either of them is enough; a step makes a restriction, so `*/2` is one. Or a word: `@daily` and the like, `@every 1h30m`.
+and steps (`N/S` means from N on); months and days have English names of three letters. If both day fields are
+restricted, either of them is enough; a step is a restriction, so `*/2` is one. Or a word: `@daily` and the like,
+`@every 1h30m`.
 
-A schedule is a set of minutes, and an instant is in it when the clock on the wall of the zone shows one of them. So a
-time that the clock skips in spring does not come, and one that it shows twice in autumn comes twice. No package on PyPI
+A schedule is a set of minutes, and an instant is in it if the wall clock of the time zone shows one of them. So a time
+that the clock skips in spring does not occur, and one that it shows twice in autumn occurs twice. No package on PyPI
 has this grammar with these rules (`?`, `N/S`, `@every`, the rule for days, no catching up of skipped times), and the
-users' schedules were written for them.
+users' schedules rely on them.
 """
 
 import datetime
@@ -34,17 +35,17 @@ _ALIASES = {
 }
 _EVERY = "@every "
 _HORIZON = datetime.timedelta(days=5 * 366)
-"""How far ahead a time is looked for: 29 February comes every four years, with one exception in a century."""
+"""How far ahead to search: 29 February occurs every four years, with one exception in a century."""
 _LAST_YEAR = 9800
 _LONGEST_EVERY_S = 100 * 366 * 86400
-"""What @every takes: a century, so that no time is beyond the calendar."""
+"""The longest @every: a century, so that no time is beyond the calendar."""
 _MINUTE = datetime.timedelta(minutes=1)
 _LOOK_BACK = tuple(datetime.timedelta(hours=hours) for hours in (1, 24, 24 * 32, 24 * 367))
-"""The last time before now is found by looking forward from ever earlier; most schedules have one in the last hour."""
+"""The first step back when searching the last time before now; most schedules have one in the last hour."""
 
 
 class CronError(BatonError):
-    """The expression is wrong; the sentence says which field and why."""
+    """The expression is invalid; the sentence names the field and the reason."""
 
 
 class _Part(NamedTuple):
@@ -74,11 +75,11 @@ class Schedule:
     months: frozenset[int]
     weekdays: frozenset[int]
     both_days: bool
-    """A day must be right as a day of the month and as a day of the week; else one of the two is enough."""
+    """Whether a day must match the day of the month and the day of the week; otherwise one of the two is enough."""
     every: datetime.timedelta | None = None
 
     def following(self, moment: datetime.datetime) -> datetime.datetime | None:
-        """The first time after a moment, in UTC; None when there is none in years, or the calendar ends before it."""
+        """The first time after a moment, in UTC; None if there is none in years or before the calendar ends."""
         if moment.year >= _LAST_YEAR:
             return None
         if self.every is not None:
@@ -136,7 +137,7 @@ class Schedule:
 
 @functools.lru_cache(maxsize=1024)
 def parse(text: str, zone: datetime.tzinfo = datetime.UTC) -> Schedule:
-    """Read an expression; `CronError` says what is wrong with it."""
+    """Parse an expression; `CronError` says what is wrong with it."""
     words = text.strip()
     if words.startswith(_EVERY):
         seconds = parse_duration_s(words.removeprefix(_EVERY))
@@ -149,7 +150,7 @@ def parse(text: str, zone: datetime.tzinfo = datetime.UTC) -> Schedule:
         return Schedule(zone, never, never, never, never, never, True, every)
     if words.startswith("@"):
         if words not in _ALIASES:
-            raise CronError(f"{words!r} is not known; there are {', '.join(_ALIASES)} and @every DURATION")
+            raise CronError(f"{words!r} is unknown, expected {', '.join(_ALIASES)} or @every DURATION")
         words = _ALIASES[words]
     fields = words.split()
     if len(fields) != len(_PARTS):
@@ -171,7 +172,7 @@ def time_zone(name: str | None) -> datetime.tzinfo:
 
 
 def _is_any(field: str) -> bool:
-    """Whether a field restricts nothing: a star is in it, without a step."""
+    """Whether a field restricts nothing: it contains a star without a step."""
     for item in field.split(","):
         span, _, step = item.partition("/")
         if span in ("*", "?") and step in ("", "1"):

@@ -1,4 +1,4 @@
-"""Identifiers that must not be mixed up with each other, or with plain text."""
+"""Identifiers that must not be confused with each other or with plain text."""
 
 from typing import NewType
 

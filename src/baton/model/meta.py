@@ -1,6 +1,6 @@
 """Kubernetes objects, typed: only the fields that Baton reads.
 
-Frozen and outside of the garbage collector's view, because a cluster's worth of them lives for the life of a program.
+They are frozen and not tracked by the garbage collector, because a whole cluster of them lives as long as a program.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from baton.model.resource import Resource
 
 
 class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Who made an object."""
+    """The owner of an object."""
 
     api_version: str = ""
     kind: str = ""
@@ -21,7 +21,7 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    """What every object has."""
+    """The metadata of every object."""
 
     name: str = ""
     namespace: str = ""
@@ -36,7 +36,7 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     finalizers: tuple[str, ...] = ()
 
     def controller(self, kind: str = "", api_version: str = "") -> OwnerReference | None:
-        """Who controls the object; with a kind, only if it is one of that kind."""
+        """The controlling owner of the object; with a kind, only if the owner is of that kind."""
         owner = next((owner for owner in self.owner_references if owner.controller), None)
         if owner is not None and kind and (owner.kind, owner.api_version) != (kind, api_version):
             return None
@@ -48,7 +48,7 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """Who holds a lease, and until when."""
+    """The holder of a lease, and its times."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -65,7 +65,7 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class ObjectReference(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """What an event is about."""
+    """The object of an event."""
 
     kind: str = ""
     namespace: str = ""

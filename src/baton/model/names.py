@@ -1,6 +1,6 @@
-"""Keys that Volcano's users, tools and our own programs find things by: labels, annotations, names.
+"""Labels, annotations, names and states that users, Volcano's tools and Baton's programs share.
 
-They are the interface, so they are written once, here.
+They are an interface, so each is defined once, here.
 """
 
 from enum import StrEnum
@@ -18,7 +18,7 @@ QUEUE_NAME = "volcano.sh/queue-name"
 PARTITION_ID = "volcano.sh/partition-id"
 TEMPLATE_UID = "volcano.sh/template-uid"
 OUT_OF_SYNC = "volcano.sh/controller-out-of-sync"
-"""On a pod that the job controller is about to delete: its end is not an eviction."""
+"""On a pod that the job controller is about to delete; its end does not count as an eviction."""
 
 GROUP_NAME = "scheduling.k8s.io/group-name"
 VOLCANO_GROUP_NAME = "scheduling.volcano.sh/group-name"
@@ -26,7 +26,7 @@ VOLCANO_GROUP_NAME = "scheduling.volcano.sh/group-name"
 GROUP_MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
 GROUP_MIN_RESOURCES = "scheduling.volcano.sh/group-min-resources"
 QUEUE_OF_POD = "scheduling.volcano.sh/queue-name"
-"""On a plain pod, its owner or a namespace: which queue it belongs to."""
+"""On a plain pod, its owner or a namespace: the queue."""
 QUEUE_ALLOCATION_GATE = "scheduling.volcano.sh/queue-allocation-gate"
 
 PREEMPTABLE = "volcano.sh/preemptable"
@@ -42,16 +42,16 @@ CLOSED_BY_PARENT = "volcano.sh/closed-by-parent"
 CRONJOB_SCHEDULED = "volcano.sh/cronjob-scheduled-timestamp"
 
 ANNOTATION_PREFIX = "volcano.sh/"
-"""What a PodGroup made for a plain workload takes over from the workload's annotations."""
+"""A PodGroup for a plain workload takes over annotations with this prefix."""
 BARE_GROUP_PREFIX = "podgroup-"
-"""The PodGroup of a plain workload is called this plus the owner's uid."""
+"""The PodGroup of a plain workload is named with this prefix and the owner's uid."""
 DEFAULT_QUEUE = QueueName("default")
 ROOT_QUEUE = QueueName("root")
 BUILT_IN_QUEUES = (ROOT_QUEUE, DEFAULT_QUEUE)
 """Queues that every installation has."""
 DEFAULT_SCHEDULER = "volcano"
 SCHEDULER_NAMES = (DEFAULT_SCHEDULER, "baton")
-"""Pods with one of these in `spec.schedulerName` are ours, unless a program is told other names."""
+"""Baton handles pods with one of these in `spec.schedulerName`, unless a program gets other names."""
 
 
 class PodPhase(StrEnum):
@@ -84,7 +84,7 @@ class JobPhase(StrEnum):
 
     @property
     def final(self) -> bool:
-        """No policy or command changes the job any more."""
+        """Whether no policy or command can change the job any more."""
         return self in FINAL_PHASES
 
 
@@ -92,7 +92,7 @@ FINAL_PHASES = frozenset({JobPhase.COMPLETED, JobPhase.FAILED, JobPhase.TERMINAT
 
 
 class JobEvent(StrEnum):
-    """What a policy can react to, and what the controller tells itself."""
+    """Events that a policy can react to, and events for the controller itself."""
 
     ANY = "*"
     POD_FAILED = "PodFailed"
@@ -108,7 +108,7 @@ class JobEvent(StrEnum):
 
 
 class BusAction(StrEnum):
-    """What a policy or a Command asks for."""
+    """Actions that a policy or a Command can request."""
 
     ABORT_JOB = "AbortJob"
     RESTART_JOB = "RestartJob"

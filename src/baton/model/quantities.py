@@ -23,7 +23,7 @@ _SUFFIXES = {
     **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", start=1)},
 }
 _LARGEST = Decimal(2**63 - 1)
-"""Kubernetes takes what is larger for this."""
+"""Kubernetes replaces larger numbers by this one."""
 _FORM = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)([a-zA-Z]*)")
 
 
@@ -32,7 +32,7 @@ class QuantityError(BatonError):
 
 
 def is_quantity(text: str) -> bool:
-    """Whether the API server would take the text for an amount."""
+    """Whether the API server would accept the text as a quantity."""
     try:
         scaled(text)
     except QuantityError:
@@ -62,12 +62,12 @@ def amount(name: str, quantity: Quantity) -> int:
 
 
 def amounts(quantities: Mapping[str, Quantity]) -> Amounts:
-    """All of them, in the order of their names."""
+    """All amounts, in the order of their names."""
     return tuple((name, amount(name, quantities[name])) for name in sorted(quantities))
 
 
 def text_of(name: str, value: int) -> str:
-    """The engine's integer as a quantity that a person likes to read and the API server accepts."""
+    """The engine's integer as a readable quantity that the API server accepts."""
     if name == "cpu":
         return str(value // 1000) if value % 1000 == 0 else f"{value}m"
     if name == "memory":

@@ -1,4 +1,4 @@
-"""Kinds of objects: where they live in the Kubernetes API and which type they become here."""
+"""Kinds of objects: their place in the Kubernetes API and their type in Baton."""
 
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -8,7 +8,7 @@ T = TypeVar("T", bound=msgspec.Struct | dict[str, Any])
 
 
 class Resource(NamedTuple, Generic[T]):
-    """A kind of object: where it lives in the API and what it becomes here."""
+    """A kind of object: its place in the API and its type."""
 
     group: str
     version: str

@@ -1,12 +1,12 @@
 """Volcano's objects, typed: Job, CronJob, PodGroup, Queue, Command, JobTemplate, JobFlow, HyperNode.
 
-Values are read from the API server and sent back, so every field of spec and status is here, and encoding leaves out
-what has its default value: an object that was read and is written again says the same. Two consequences. A pod
-template, a volume claim and whatever else only passes through stays a plain dict. A status is written whole (PUT on the
-status subresource, or a merge patch with explicit nulls), never as a merge patch of an encoded struct, because there a
-count that fell to zero would be missing and keep its old value.
+Objects are read from the API server and sent back, so the structs have every field of spec and status, and encoding
+leaves out default values: an object that is read and written again is unchanged. This has two consequences. Objects
+that only pass through, such as pod templates and volume claims, stay plain dicts. A status is written whole (PUT on the
+status subresource, or a merge patch with explicit nulls), never as a merge patch of an encoded struct, because a count
+that fell to zero would be missing there and keep its old value.
 
-Phases, events and actions are plain strings in the structs, so that an unknown word from another program's object does
+Phases, events and actions are plain strings in the structs, so that an unknown value in another program's object does
 not stop a watch; `baton.model.names` has the known ones.
 """
 
@@ -19,7 +19,7 @@ from baton.model.names import DEFAULT_QUEUE
 from baton.model.resource import Resource
 
 Template = dict[str, Any]
-"""A PodTemplateSpec or another object that is handed on as it came."""
+"""A PodTemplateSpec or another object that is passed on unchanged."""
 Quantities = dict[str, str | int | float]
 """Resource names to quantities, as written by the user: `"500m"`, `"8Gi"`, `4`."""
 
@@ -34,7 +34,7 @@ HYPER_NODE_KIND = "HyperNode"
 
 
 class _Written(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Read and written with the names of the API; defaults are left out."""
+    """An object that is read and written with the field names of the API; default values are left out."""
 
 
 class NetworkTopology(_Written, frozen=True):
@@ -46,7 +46,7 @@ class NetworkTopology(_Written, frozen=True):
 
 
 class LifecyclePolicy(_Written, frozen=True):
-    """On an event (one or several, or an exit code) do something with the job."""
+    """An action on the job for one or several events, or for an exit code."""
 
     action: str = ""
     event: str = ""
@@ -57,7 +57,7 @@ class LifecyclePolicy(_Written, frozen=True):
 
 
 class DependsOn(_Written, frozen=True):
-    """Tasks that must have started (or, without pods of their own, be ready) before this one's pods are made."""
+    """Tasks that must have started (or, without pods, be ready) before the pods of this task are created."""
 
     name: tuple[str, ...] = ()
     iteration: str = "all"
@@ -74,7 +74,7 @@ class PartitionPolicy(_Written, frozen=True):
 
 
 class TaskSpec(_Written, frozen=True):
-    """One role of a job: so many replicas of one pod."""
+    """One role of a job: a number of replicas of one pod."""
 
     name: str = ""
     replicas: int = 0
@@ -88,7 +88,7 @@ class TaskSpec(_Written, frozen=True):
 
     @property
     def minimum(self) -> int:
-        """How many replicas the gang needs: all of them unless said otherwise."""
+        """How many replicas the gang needs; all of them by default."""
         return self.replicas if self.min_available is None else self.min_available
 
 
@@ -101,7 +101,7 @@ class VolumeSpec(_Written, frozen=True):
 
 
 class JobSpec(_Written, frozen=True):
-    """What to run. `min_available` 0 means that nobody said it."""
+    """What to run. `min_available` 0 means that it is not set."""
 
     scheduler_name: str = ""
     min_available: int = 0
@@ -124,7 +124,7 @@ class JobSpec(_Written, frozen=True):
 
     @property
     def tasks_minimum(self) -> int:
-        """What the tasks' own minima add up to."""
+        """The sum of the minima of the tasks."""
         return sum(task.minimum for task in self.tasks)
 
     @property
@@ -179,7 +179,7 @@ class Job(_Written, frozen=True):
 
 
 class JobTemplateSpec(_Written, frozen=True):
-    """The job that a CronJob makes: metadata (labels, annotations) and spec."""
+    """The job that a CronJob creates: metadata (labels, annotations) and spec."""
 
     metadata: Template = {}
     spec: JobSpec = JobSpec()
@@ -232,7 +232,7 @@ class PodGroupSpec(_Written, frozen=True):
 
 
 class PodGroupCondition(_Written, frozen=True):
-    """`Unschedulable` or `Scheduled`, with the reason; `transition_id` names the cycle that said so."""
+    """`Unschedulable` or `Scheduled`, with the reason; `transition_id` names the cycle that set it."""
 
     type: str = ""
     status: str = ""
@@ -287,10 +287,10 @@ class QueueSpec(_Written, frozen=True):
 
 
 class QueueCredit(_Written, frozen=True):
-    """What may be let into the queue without asking the scheduler, beside the PodGroups that it knew."""
+    """Resources that may enter the queue without asking the scheduler, in addition to the PodGroups that it knew."""
 
     as_of: str = ""
-    """The newest version of a PodGroup that it knew."""
+    """The newest version of a PodGroup that the scheduler knew."""
     amounts: Quantities = {}
 
 
@@ -315,7 +315,7 @@ class Queue(_Written, frozen=True):
 
 
 class Command(_Written, frozen=True):
-    """bus.volcano.sh/v1alpha1 Command: an action on a job or a queue, carried out once and deleted."""
+    """bus.volcano.sh/v1alpha1 Command: an action on a job or a queue, carried out once and then deleted."""
 
     metadata: Metadata
     action: str = ""
@@ -338,7 +338,7 @@ class FlowDependsOn(_Written, frozen=True):
 
 
 class FlowPatch(_Written, frozen=True):
-    """What one flow changes in its template, as a merge patch of the job's spec."""
+    """The changes of one flow to its template, as a merge patch of the job's spec."""
 
     job_spec: Template = {}
 

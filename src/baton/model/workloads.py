@@ -1,4 +1,4 @@
-"""Kubernetes' own workloads, typed: who makes pods, how many, and for which scheduler."""
+"""Kubernetes' own workloads, typed: which pods they create, how many, and for which scheduler."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from baton.model.resource import Resource
 
 
 class _Read(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Read only, with the names of the API."""
+    """A read-only object with the field names of the API."""
 
 
 class TemplateSpec(_Read, frozen=True, gc=False):
@@ -20,7 +20,7 @@ class PodTemplate(_Read, frozen=True, gc=False):
 
 class WorkloadSpec(_Read, frozen=True, gc=False):
     replicas: int | None = None
-    """None for what has no such number, a DaemonSet or a Job."""
+    """None for a kind without this number: a DaemonSet or a Job."""
     template: PodTemplate = PodTemplate()
 
 
@@ -42,4 +42,4 @@ WORKLOADS: dict[tuple[str, str], Resource[Workload]] = {
     ("apps/v1", "DaemonSet"): DAEMON_SETS,
     ("batch/v1", "Job"): KUBERNETES_JOBS,
 }
-"""By the apiVersion and kind that an owner reference carries."""
+"""By the apiVersion and kind in an owner reference."""

@@ -54,7 +54,10 @@ def test_a_page_from_a_proxy_is_not_an_answer(cluster: Cluster, monkeypatch: pyt
 
     monkeypatch.setattr(cluster.client, "request", page)
     for ask in (lambda: cluster.get(JOBS, "train", "team"), lambda: cluster.list(JOBS), lambda: cluster.table(JOBS)):
-        with pytest.raises(UnreachableError, match=r"does not answer: what came is no (object|list|table): "):
+        with pytest.raises(
+            UnreachableError,
+            match=r"does not answer as an API server: the response is not a Kubernetes (object|list|table): ",
+        ):
             ask()
 
 
