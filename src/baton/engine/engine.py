@@ -20,6 +20,7 @@ from baton.engine.plan import Plan
 from baton.engine.search.signatures import SignatureCache
 from baton.engine.session.credit import credits_of
 from baton.engine.session.phases import update_phases
+from baton.engine.session.rejections import Rejections
 from baton.engine.session.session import Session
 from baton.engine.session.tiers import Tiers
 from baton.engine.session.turns import OutOfTime, Turns
@@ -46,12 +47,14 @@ class Engine:
         self.tiers = Tiers(configuration)
         self._cache = SignatureCache(self.state)
         self._turns = Turns()
+        self._rejections = Rejections(self.state)
 
     def configure(self, configuration: Configuration) -> None:
         """Continue with another configuration; the state stays."""
         self.tiers = Tiers(configuration)
         self._cache = SignatureCache(self.state)
         self._turns = Turns()
+        self._rejections = Rejections(self.state)
 
     def has_work(self) -> bool:
         """Whether a cycle could decide anything: a job waits, or an action has work even when no job waits."""
@@ -68,7 +71,7 @@ class Engine:
         """
         turns = self._turns
         turns.start_cycle(out_of_time)
-        session = Session(self.state, self.tiers, self._cache, now_s, turns)
+        session = Session(self.state, self.tiers, self._cache, now_s, turns, self._rejections)
         for action in self.tiers.configuration.actions:
             turns.start_action(action)
             ACTIONS[action].run(session)

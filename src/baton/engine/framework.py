@@ -62,6 +62,7 @@ from baton.engine.session.shares import (
 )
 from baton.engine.session.surplus import surplus
 from baton.engine.state.affinity import PlacedPods
+from baton.engine.state.changes import Change
 from baton.engine.state.columns import BOTH, FUTURE, NOW, Array, Bools, Floats, Rows
 from baton.engine.state.hypernodes import Tier
 from baton.engine.state.jobs import CHARGED, HELD, ON_NODE, READY, VALID, Job, QueueShare, Status, Task
@@ -94,6 +95,7 @@ __all__ = [
     "Budget",
     "Card",
     "CardKind",
+    "Change",
     "Check",
     "Demand",
     "DomainView",

@@ -11,6 +11,7 @@ from baton.engine.session import hooks
 from baton.engine.session.tiers import Tiers
 from baton.engine.session.turns import Turns
 from baton.engine.session.votes import Votes
+from baton.engine.state.changes import Change
 from baton.engine.state.cluster import ClusterState, covers
 from baton.engine.state.jobs import Job, Status, Task
 from baton.engine.verdicts import Cause
@@ -66,6 +67,7 @@ class Decisions:
             if not job.implicit:
                 self.phases[job.key] = PhaseChange(job.key, phase)
             self._state.activate(job)
+            self._state.changes.count(Change.GROUPS)
 
     def started(self, job: Job) -> None:
         """Record that tasks of the job were placed and committed."""

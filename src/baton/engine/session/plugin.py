@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from baton.engine.objects import LabelSelector, Node
+from baton.engine.state.changes import Change
 from baton.engine.state.columns import Bools, Floats, Rows
 from baton.engine.state.jobs import Job, QueueShare, Task
 from baton.engine.state.nodes import NodeView
@@ -131,6 +132,11 @@ class Plugin(Generic[A]):
     scope: ClassVar[Scope] = Scope.SPEC
     keys_change: ClassVar[bool] = False
     """Whether starting one job may change the keys of others."""
+    rejections_end_with: ClassVar[frozenset[Change] | None] = None
+    """After which changes `job_enqueueable` may stop rejecting a job; until then the job is not asked about again.
+
+    None: after any, or as time goes by.
+    """
     needs_load: ClassVar[bool] = False
     """Whether the plugin reads the measured load of nodes and cards, which the adapter then has to provide."""
     locks_nodes: bool = False

@@ -11,6 +11,7 @@ from baton.engine.search.signatures import SignatureCache
 from baton.engine.session.decisions import Decisions
 from baton.engine.session.nominees import Nominees
 from baton.engine.session.plugin import Check, OrderKey
+from baton.engine.session.rejections import Rejections
 from baton.engine.session.statement import Statement
 from baton.engine.session.tiers import Tiers
 from baton.engine.session.turns import Turns
@@ -31,6 +32,7 @@ class Session:
         cache: SignatureCache,
         now_s: float,
         turns: Turns | None = None,
+        rejections: Rejections | None = None,
     ) -> None:
         state.settle()
         self.state = state
@@ -39,7 +41,7 @@ class Session:
         self.turns = turns or Turns()
         self.places = Places(state, tiers, cache)
         self.nominees = Nominees(state, self.places)
-        self.votes = Votes(tiers, self.nominees)
+        self.votes = Votes(tiers, self.nominees, rejections or Rejections(state))
         self.decisions = Decisions(state, tiers, self.votes, self.turns, now_s)
         for plugin in tiers.plugins:
             plugin.open(self)

@@ -18,7 +18,9 @@ from baton.engine.session import hooks
 from baton.engine.session.hooks import Hook
 from baton.engine.session.nominees import Nominees
 from baton.engine.session.plugin import OrderKey, Vote
+from baton.engine.session.rejections import Ends, Rejections
 from baton.engine.session.tiers import AnyPlugin, Tiers
+from baton.engine.state.changes import Change
 from baton.engine.state.jobs import Job, QueueShare, Task
 
 Victims = Sequence[Task] | None
@@ -27,8 +29,9 @@ Victims = Sequence[Task] | None
 class Votes:
     """Calls each hook on all plugins that implement it, and combines the results."""
 
-    def __init__(self, tiers: Tiers, nominees: Nominees) -> None:
+    def __init__(self, tiers: Tiers, nominees: Nominees, rejections: Rejections) -> None:
         self._nominees = nominees
+        self._rejections = rejections
         self._queue_key = tiers.calls(hooks.QUEUE_KEY)
         self._job_key = tiers.calls(hooks.JOB_KEY)
         self._task_key = tiers.calls(hooks.TASK_KEY)
@@ -39,7 +42,7 @@ class Votes:
         self._allocatable = tiers.calls(hooks.ALLOCATABLE)
         self._preemptive = tiers.calls(hooks.PREEMPTIVE)
         self._job_pipelined = tiers.calls_by_tier(hooks.JOB_PIPELINED)
-        self._job_enqueueable = tiers.calls_by_tier(hooks.JOB_ENQUEUEABLE)
+        self._job_enqueueable = _with_ends(tiers)
         self._job_starving = next(filter(None, tiers.calls_by_tier(hooks.JOB_STARVING)), None)
         self._preemptable = tiers.of(hooks.PREEMPTABLE)
         self._reclaimable = tiers.of(hooks.RECLAIMABLE)
@@ -97,10 +100,32 @@ class Votes:
         return _all_agree(self._preemptive, queue, task)
 
     def job_pipelined(self, job: Job) -> bool:
-        return _accepted(self._job_pipelined, job)
+        for tier in self._job_pipelined:
+            permitted = False
+            for call in tier:
+                vote = call(job)
+                if vote is Vote.REJECT:
+                    return False
+                permitted = permitted or vote is Vote.PERMIT
+            if permitted:
+                return True
+        return True
 
     def job_enqueueable(self, job: Job) -> bool:
-        return _accepted(self._job_enqueueable, job)
+        """By the same rule as `job_pipelined`; a job whose rejection stands is not asked about."""
+        if self._rejections.stands(job):
+            return False
+        for tier in self._job_enqueueable:
+            permitted = False
+            for call, ends in tier:
+                vote = call(job)
+                if vote is Vote.REJECT:
+                    self._rejections.note(job, ends)
+                    return False
+                permitted = permitted or vote is Vote.PERMIT
+            if permitted:
+                return True
+        return True
 
     def job_starving(self, job: Job) -> bool:
         return self._job_starving is not None and _all_agree(self._job_starving, job)
@@ -118,17 +143,24 @@ class Votes:
         return _one_agrees(self._minds_blocked, job)
 
 
-def _accepted(tiers: Sequence[Sequence[Callable[[Job], Vote]]], job: Job) -> bool:
-    for tier in tiers:
-        permitted = False
-        for call in tier:
-            vote = call(job)
-            if vote is Vote.REJECT:
-                return False
-            permitted = permitted or vote is Vote.PERMIT
-        if permitted:
-            return True
-    return True
+def _with_ends(tiers: Tiers) -> list[list[tuple[Callable[[Job], Vote], Ends | None]]]:
+    """The calls of each tier with the changes that can end a rejection by this call.
+
+    It ends when the plugin changes its mind, or when an earlier tier permits the job.
+    """
+    result = []
+    before: frozenset[Change] | None = frozenset()
+    for tier in tiers.of(hooks.JOB_ENQUEUEABLE):
+        calls: list[tuple[Callable[[Job], Vote], Ends | None]] = []
+        for plugin in tier:
+            own = plugin.rejections_end_with
+            ends = None if own is None or before is None else tuple(sorted(own | before))
+            calls.append((hooks.JOB_ENQUEUEABLE.of(plugin), ends))
+        result.append(calls)
+        for plugin in tier:
+            own = plugin.rejections_end_with
+            before = None if own is None or before is None else before | own
+    return result
 
 
 def _let_go(

@@ -10,6 +10,7 @@ from baton.engine.cards.demands import Needs
 from baton.engine.cards.ledger import CardLedger
 from baton.engine.objects import Budget, Pod, PodSpec, Quota
 from baton.engine.state.affinity import PlacedPods
+from baton.engine.state.changes import Change, Changes
 from baton.engine.state.columns import FUTURE
 from baton.engine.state.hypernodes import Forest
 from baton.engine.state.jobs import HELD, ON_NODE, Job, QueueShare, Status, Task
@@ -48,6 +49,7 @@ class ClusterState:
         self.refusing: dict[tuple[str, str], float] = {}
         """Budgets that refused an eviction, and the time until which none of their pods is evicted."""
         self.forest = Forest(self.table)
+        self.changes = Changes()
         self.sole_claims = SoleClaims()
         self._needs: dict[PodSpec, Needs] = {}
         self._specs_seen = 0
@@ -85,7 +87,13 @@ class ClusterState:
         for task, status, row in reversed(undone):
             self.shift(task, status, row)
 
+    def is_undecided(self) -> bool:
+        """Whether something moved that is not committed yet, so that `changes` does not count it."""
+        return bool(self._journal)
+
     def commit(self) -> None:
+        if self._journal:
+            self.changes.count(Change.PODS)
         self._journal.clear()
         self.ledger.commit()
 

@@ -51,6 +51,7 @@ class Intake:
         """Apply the events. Only between sessions."""
         for event in happened:
             self._handlers[type(event)](event)
+            self._state.changes.count_event(event)
         self._state.commit()
 
     def _node_changed(self, node: Node) -> None:

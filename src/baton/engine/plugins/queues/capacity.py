@@ -12,6 +12,7 @@ import numpy as np
 
 from baton.engine.framework import (
     PODS,
+    Change,
     InqueueSums,
     Job,
     Lack,
@@ -42,6 +43,7 @@ class CapacityArguments(msgspec.Struct, frozen=True):
 class CapacityPlugin(Plugin[CapacityArguments]):
     name = "capacity"
     arguments_type = CapacityArguments
+    rejections_end_with = frozenset({Change.NODES, Change.PODS, Change.GROUPS, Change.QUEUES})
 
     def open(self, session: SessionView) -> None:
         state = session.state

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from baton.engine.framework import (
+    Change,
     InqueueSums,
     Job,
     Lack,
@@ -31,6 +32,7 @@ class OvercommitArguments(msgspec.Struct, frozen=True):
 class OvercommitPlugin(Plugin[OvercommitArguments]):
     name = "overcommit"
     arguments_type = OvercommitArguments
+    rejections_end_with = frozenset({Change.NODES, Change.PODS, Change.GROUPS, Change.QUEUES})
 
     def open(self, session: SessionView) -> None:
         table = session.state.table

@@ -11,6 +11,7 @@ import numpy as np
 
 from baton.engine.framework import (
     PODS,
+    Change,
     Floats,
     InqueueSums,
     Job,
@@ -37,6 +38,7 @@ from baton.model.ids import QueueName
 
 class ProportionPlugin(Plugin[NoArguments]):
     name = "proportion"
+    rejections_end_with = frozenset({Change.NODES, Change.PODS, Change.GROUPS, Change.QUEUES})
 
     def __init__(self, arguments: NoArguments, *, hierarchy: bool = False) -> None:
         super().__init__(arguments, hierarchy=hierarchy)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from baton.engine.framework import (
+    Change,
     Job,
     Lack,
     NoArguments,
@@ -23,6 +24,7 @@ PREFIXES = ("requests.", "limits.")
 
 class ResourceQuotaPlugin(Plugin[NoArguments]):
     name = "resourcequota"
+    rejections_end_with = frozenset({Change.PODS, Change.GROUPS, Change.QUOTAS})
 
     def open(self, session: SessionView) -> None:
         self._quotas: dict[str, list[Quota]] = {}
