@@ -235,7 +235,7 @@ class Explainer:
     def _nodes(self, task: Task) -> _Nodes:
         session = self._session
         # Differences between equal jobs (pods elsewhere) only matter where some node would take the task at all.
-        apart = task.job is not None and session.tiers.flat(hooks.SEES_WORLD) and not session.places.is_hopeless(task)
+        apart = task.job is not None and session.tiers.calls(hooks.SEES_WORLD) and not session.places.is_hopeless(task)
         apart = apart or (task.job is not None and task.job.group.close)
         key = (*session.places.signature_key(task), task.job.key if apart and task.job is not None else None)
         known = self._known.get(key)
