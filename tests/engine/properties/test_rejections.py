@@ -28,11 +28,12 @@ from baton.engine.events import (
     QuotaRemoved,
 )
 from baton.engine.framework import Change, Job, NoArguments, Plugin, SessionView, Vote
-from baton.engine.objects import Budget, GroupPhase, HyperNode, LabelSelector, Namespace, PodPhase, Quota
+from baton.engine.objects import Budget, HyperNode, LabelSelector, Namespace, Quota
 from baton.engine.plan import Plan
 from baton.engine.plugins import BUILT_IN
 from baton.engine.presets import configured
 from baton.model.ids import NodeName, PodKey, QueueName
+from baton.model.names import PodGroupPhase, PodPhase
 from tests.engine.clusters import Cluster, JobLiteral, job, node, queue, spec
 
 ADMISSION = "enqueue, allocate, backfill, preempt, reclaim"
@@ -186,7 +187,7 @@ class World:
                 queue=self._chance.choice(QUEUES),
                 priority=self._chance.randint(0, 2),
                 created_s=float(self._number),
-                phase=GroupPhase.PENDING,
+                phase=PodGroupPhase.PENDING,
                 min_resources=(("cpu", cpu * size * 1000),),
                 sla_waiting_s=self._chance.choice((None, 5.0)),
             )
@@ -254,7 +255,7 @@ NAMESPACE = NamespaceChanged(Namespace(name="team"))
 
 def test_a_rejected_job_is_asked_about_again_only_after_a_declared_change(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Counting, "asked", 0)
-    jobs = [job(f"j{at}", phase=GroupPhase.PENDING, min_resources=(("cpu", 1),)) for at in range(5)]
+    jobs = [job(f"j{at}", phase=PodGroupPhase.PENDING, min_resources=(("cpu", 1),)) for at in range(5)]
     known = {**BUILT_IN, "counting": Counting}
     engine = Engine(configured(conf(["counting"], "enqueue"), known))
     engine.apply(Cluster(nodes=[node("a")], jobs=jobs).events)
@@ -271,7 +272,7 @@ def test_a_rejected_job_is_asked_about_again_only_after_a_declared_change(monkey
 
 
 def test_an_earlier_tier_that_may_permit_at_any_time_is_asked_each_time() -> None:
-    late = job("late", phase=GroupPhase.PENDING, min_resources=(("cpu", 1),), sla_waiting_s=10.0)
+    late = job("late", phase=PodGroupPhase.PENDING, min_resources=(("cpu", 1),), sla_waiting_s=10.0)
     known = {**BUILT_IN, "counting": Counting}
     for plugins, tiers, admitted in ((["sla", "counting"], True, True), (["sla", "counting"], False, False)):
         engine = Engine(configured(conf(plugins, "enqueue", tiers=tiers), known))
