@@ -26,7 +26,8 @@ from baton.agent.config import AgentConfig
 from baton.agent.kubelet.answers import HostFiles, answer
 from baton.agent.kubelet.endpoint import PluginEndpoint, mark
 from baton.agent.kubelet.plugin import Board, plugin_options
-from baton.agent.kubelet.podresources import Holding, PodResources
+from baton.agent.kubelet.podresources import PodResources
+from baton.agent.kubelet.records import Holding
 from baton.agent.node import host_files
 from baton.agent.node.lock_port import LockPort
 from baton.agent.offers.offers import Offer, PlanError, Role, plan, unused_rules

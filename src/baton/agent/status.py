@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from baton.agent.daemon import Agent, Companion
-from baton.agent.kubelet.podresources import Holding
+from baton.agent.kubelet.records import Holding
 from baton.agent.offers.offers import Offer
 from baton.agent.offers.slots import card_of
 from baton.agent.telemetry import Telemetry

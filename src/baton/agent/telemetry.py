@@ -16,7 +16,8 @@ from pathlib import Path
 import msgspec
 
 from baton.agent.daemon import Agent
-from baton.agent.kubelet.podresources import Holding, Recorded, read_checkpoint
+from baton.agent.kubelet.podresources import read_checkpoint
+from baton.agent.kubelet.records import Holding, Recorded
 from baton.agent.node.identity import pod_of_process
 from baton.agent.node.usage import ContainerOnCard, LockTimes
 from baton.agent.offers.offers import Role

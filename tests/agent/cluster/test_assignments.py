@@ -9,7 +9,7 @@ from baton.agent import config as configuration
 from baton.agent.cluster import annotations as node_annotations
 from baton.agent.cluster import assignments
 from baton.agent.cluster.assignments import Container, NodePod, Quantities, Settlement, settle
-from baton.agent.kubelet.podresources import Recorded
+from baton.agent.kubelet.records import Recorded
 from baton.agent.offers.offers import Offer, plan
 from baton.gpu.cards import Card
 from baton.gpu.nvidia import NVIDIA

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from baton.agent.kubelet.podresources import CHECKPOINT, Holding, grouped, over_committed, owners_of, read_checkpoint
+from baton.agent.kubelet.podresources import CHECKPOINT, grouped, read_checkpoint
+from baton.agent.kubelet.records import Holding, over_committed, owners_of
 from baton.agent.node.identity import pod_in_cgroup, pod_of_process
 from baton.agent.proto import podresources_pb2 as api
 from baton.errors import UnavailableError

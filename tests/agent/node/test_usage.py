@@ -1,6 +1,6 @@
 """The lock times and card use of containers: they never decrease, and belong to the right container."""
 
-from baton.agent.kubelet.podresources import Holding, Recorded
+from baton.agent.kubelet.records import Holding, Recorded
 from baton.agent.node.identity import PodProcess
 from baton.agent.node.usage import LockTimes, LockUsage
 from baton.agent.telemetry import container_rows, places_of

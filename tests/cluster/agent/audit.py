@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from baton.agent.kubelet.podresources import Holding, Recorded, over_committed, read_checkpoint
+from baton.agent.kubelet.podresources import read_checkpoint
+from baton.agent.kubelet.records import Holding, Recorded, over_committed
 from baton.agent.offers.slots import card_of
 from baton.gpu import simulated
 from baton.model import card_annotations

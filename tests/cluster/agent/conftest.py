@@ -19,7 +19,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from baton.agent.kubelet.endpoint import LOCAL_CHANNEL
-from baton.agent.kubelet.podresources import Holding, PodResources
+from baton.agent.kubelet.podresources import PodResources
+from baton.agent.kubelet.records import Holding
 from baton.agent.offers.slots import card_of
 from baton.agent.proto import podresources_pb2
 from baton.agent.status import Status, ask

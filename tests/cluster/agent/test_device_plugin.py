@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from baton.agent.kubelet.podresources import over_committed
+from baton.agent.kubelet.records import over_committed
 from baton.agent.offers.slots import card_of
 from baton.agent.proto import podresources_pb2
 from testbed.errors import BedError

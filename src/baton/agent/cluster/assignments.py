@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from baton.agent.config import Kind
-from baton.agent.kubelet.podresources import Recorded
+from baton.agent.kubelet.records import Recorded
 from baton.agent.offers.offers import Offer
 from baton.agent.offers.slots import card_of
 from baton.model import card_annotations

@@ -22,7 +22,8 @@ from baton.agent.cluster.assignments import Container, NodePod, Settlement
 from baton.agent.config import Kind
 from baton.agent.daemon import Agent, Companion
 from baton.agent.kubelet.answers import overridden
-from baton.agent.kubelet.podresources import Recorded, owners_of, read_checkpoint
+from baton.agent.kubelet.podresources import read_checkpoint
+from baton.agent.kubelet.records import Recorded, owners_of
 from baton.agent.node.lock_port import LockPort, PodLimits
 from baton.agent.offers.offers import Offer, Role
 from baton.errors import BatonError, UnavailableError
