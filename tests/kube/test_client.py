@@ -1,4 +1,4 @@
-"""What a client says of who it is, and what it makes of answers that no API server gives."""
+"""How a client identifies itself, and how it treats answers that do not come from an API server."""
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -62,7 +62,7 @@ async def test_who_acts_as_another_says_so_in_every_request() -> None:
     assert seen == [(["bob"], ["dev", "ml"])] * 2
 
 
-async def test_a_list_whose_next_page_the_server_has_forgotten_begins_anew() -> None:
+async def test_a_list_whose_next_page_has_expired_begins_again() -> None:
     """Without pages: what is listed again page by page may be forgotten again."""
     asked: list[str] = []
 

@@ -1,4 +1,4 @@
-"""One odd object among many: left out and named, the others are seen."""
+"""One invalid object among many is left out and logged; the others are decoded."""
 
 import msgspec
 import pytest
@@ -22,7 +22,7 @@ def line(kind: str, what: dict[str, object]) -> bytes:
     return msgspec.json.encode({"type": kind, "object": what})
 
 
-def test_a_list_without_what_cannot_be_read() -> None:
+def test_a_list_leaves_out_unreadable_objects() -> None:
     listed = {"metadata": {"resourceVersion": "9"}, "items": [thing("a"), thing("odd", "large"), thing("b")]}
     with structlog.testing.capture_logs() as said:
         page = decode_page(msgspec.json.encode(listed), Thing)
@@ -38,7 +38,7 @@ def test_a_list_of_nothing(items: list[object] | None) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ADDED", "MODIFIED"])
-def test_a_watch_goes_on_behind_what_cannot_be_read(kind: str) -> None:
+def test_a_watch_continues_after_an_unreadable_object(kind: str) -> None:
     decode = event_decoder(Thing)
     with structlog.testing.capture_logs() as said:
         assert decode(line(kind, thing("odd", "large"))) == WatchEvent(kind, "7", None)
@@ -46,6 +46,6 @@ def test_a_watch_goes_on_behind_what_cannot_be_read(kind: str) -> None:
     assert decode(line(kind, thing("a"))).object == Thing(Metadata(name="a", namespace="n", resource_version="7"), 1)
 
 
-def test_the_end_of_what_cannot_be_read_is_seen_by_a_new_list() -> None:
+def test_the_removal_of_an_unreadable_object_needs_a_new_list() -> None:
     with pytest.raises(GoneError):
         event_decoder(Thing)(line("DELETED", thing("odd", "large")))

@@ -1,4 +1,4 @@
-"""The election where the moment counts: what a real API server shows only now and then."""
+"""The election in races that a real API server shows only rarely."""
 
 import asyncio
 import time
@@ -147,7 +147,7 @@ async def test_a_leader_that_finds_the_lease_in_other_hands_stops_at_its_next_lo
     assert task.done()
 
 
-async def test_what_keeps_a_candidate_from_the_lease_is_said_once() -> None:
+async def test_a_failure_to_take_the_lease_is_logged_once() -> None:
     """A replica without the right to its lease would look like one that stands by."""
     problems: list[Exception] = [
         *[UnreachableError("no answer")] * 3,

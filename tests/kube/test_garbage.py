@@ -1,4 +1,4 @@
-"""The collector stays away from what the first lists brought, and finds it once it is let go of."""
+"""The collector skips the objects of the first lists, and collects them once they are dropped."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""The proxy that the environment names, by kubectl's rules."""
+"""The proxy from the environment, by kubectl's rules."""
 
 from pathlib import Path
 

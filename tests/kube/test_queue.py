@@ -1,4 +1,4 @@
-"""The work queue on virtual time: one worker per key, nothing lost, failures come back later and later."""
+"""The work queue on virtual time: one worker per key, nothing lost, failures return after growing pauses."""
 
 import asyncio
 

@@ -41,11 +41,11 @@ async def test_what_was_not_used_up_again_is_earned_bit_by_bit() -> None:
     assert await departures(limit, 3) == [0, 0, 0.1]
 
 
-async def test_without_a_rate_nobody_waits() -> None:
+async def test_without_a_rate_no_request_waits() -> None:
     assert await departures(RateLimit(0, 1), 50) == [0] * 50
 
 
-async def test_the_patient_let_others_pass_but_not_for_ever() -> None:
+async def test_patient_requests_let_others_pass_but_not_endlessly() -> None:
     limit = RateLimit(10, 1)
     await limit.wait()
     gone: list[str] = []

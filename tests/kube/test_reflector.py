@@ -1,4 +1,4 @@
-"""What a real server does only after minutes: it has forgotten our version, or refuses a token that was good before."""
+"""Events that a real server shows only after minutes: an expired version, or a token that is no longer accepted."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Connections that a closed session has forgotten come to their end, also where the other side is silent."""
+"""Connections that a closed session has forgotten end, even if the other side is silent."""
 
 import asyncio
 import socket

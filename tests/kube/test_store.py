@@ -31,7 +31,7 @@ def test_the_same_version_is_no_news() -> None:
     assert [(delta.key, delta.old) for delta in told] == [("ns/a", None)]
 
 
-def test_an_object_made_anew_ends_the_old_one_first() -> None:
+def test_a_recreated_object_first_removes_the_old_one() -> None:
     things, told = store(), list[Delta[Thing]]()
     things.put(thing("a", 1, uid="first"))
     things.subscribe(told.append)
@@ -40,7 +40,7 @@ def test_an_object_made_anew_ends_the_old_one_first() -> None:
     assert uids == [(None, "first"), ("first", None), (None, "second")]
 
 
-def test_a_fresh_list_removes_what_is_gone() -> None:
+def test_a_fresh_list_removes_missing_objects() -> None:
     things = store()
     things.put(thing("a", 1, node="n1"))
     things.put(thing("b", 2, node="n1"))

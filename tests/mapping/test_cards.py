@@ -48,7 +48,7 @@ def test_a_node_with_the_register_has_its_cards() -> None:
     assert node_of(node(counts, {card_annotations.REGISTER: text}), CardWords()).cards == ()
 
 
-def test_slots_have_the_cards_that_the_agent_names_and_anonymous_ones_else() -> None:
+def test_slots_have_the_cards_that_the_agent_names_or_anonymous_ones() -> None:
     offered = [card_annotations.OfferedCard(id="GPU-a", resource="nvshare.com/gpu", slots=10, memory_mib=8000)]  # type: ignore[arg-type]  # a plain string is a CardId here
     annotations = {card_annotations.OFFERED_CARDS: msgspec.json.encode(offered).decode()}
     assert [card.id for card in node_of(node({"nvshare.com/gpu": "10"}, annotations), CardWords()).cards] == ["GPU-a"]

@@ -1,4 +1,4 @@
-"""Cron expressions: what they mean by the clock on the wall, and what is wrong with a wrong one."""
+"""Cron expressions: the wall-clock times that they mean, and the errors of invalid ones."""
 
 import datetime
 
@@ -153,6 +153,6 @@ def test_the_last_time_is_where_looking_forward_ends(
 
 
 @pytest.mark.parametrize("hours", ["2600000", "100000000000000", "9" * 400])
-def test_a_period_longer_than_anybody_waits_is_refused_with_a_sentence(hours: str) -> None:
+def test_a_period_of_more_than_a_century_is_refused_with_a_sentence(hours: str) -> None:
     with pytest.raises(CronError, match="longer than"):
         parse(f"@every {hours}h")

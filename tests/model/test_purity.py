@@ -1,4 +1,4 @@
-"""The rooms that decide load nothing that asks the world: no network, no files, no event loop, no process.
+"""The pure rooms load no module for I/O: no network, no files, no event loop, no processes.
 
 The import contracts in pyproject.toml check our own import statements. This test also covers what third-party packages
 and calls at import time load. Modules that the allowed packages load anyway do not count.

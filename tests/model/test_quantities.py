@@ -16,7 +16,7 @@ def test_quantities_are_whole_numbers_rounded_up(text: str | int, value: int) ->
 
 
 @pytest.mark.parametrize(("text", "value"), [("10E", 2**63 - 1), ("1e999999999", 2**63 - 1), ("-1e99", 1 - 2**63)])
-def test_what_64_bits_cannot_hold_counts_as_the_most_that_they_can(text: str, value: int) -> None:
+def test_a_quantity_beyond_64_bits_counts_as_the_largest_number(text: str, value: int) -> None:
     assert scaled(text) == value
 
 
@@ -30,5 +30,5 @@ def test_a_text_that_is_no_quantity_is_named() -> None:
 
 
 @given(st.integers(0, 1 << 50), st.sampled_from(["cpu", "memory", "volcano.sh/vgpu-memory"]))
-def test_what_is_written_reads_as_the_same_amount(value: int, name: str) -> None:
+def test_a_written_quantity_reads_as_the_same_amount(value: int, name: str) -> None:
     assert amounts({name: text_of(name, value)}) == ((name, value),)

@@ -1,4 +1,4 @@
-"""A bind until its outcome is known: what is repeated, what is read back, what is taken back in the engine."""
+"""A bind until its outcome is known: retries, reading the pod back, and withdrawal in the engine."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -142,7 +142,7 @@ async def test_a_time_that_is_none_is_not_counted_from(bench: Bench, said: str) 
 
 
 @pytest.mark.parametrize("answers", [[429], [500, 503], [409], ["lost"], [429, "lost"]])
-async def test_what_may_pass_is_tried_again(bench: Bench, answers: list[Any]) -> None:
+async def test_a_temporary_failure_is_retried(bench: Bench, answers: list[Any]) -> None:
     """A conflict on a pod that is still free, a busy server, a lost answer: none of them is the end."""
     bench.pod("a")
     bench.server.script = list(answers)
@@ -150,7 +150,7 @@ async def test_what_may_pass_is_tried_again(bench: Bench, answers: list[Any]) ->
     assert bench.server.nodes == {"a": "n"}
 
 
-async def test_a_pod_that_somebody_else_bound_is_theirs(bench: Bench) -> None:
+async def test_a_pod_that_another_scheduler_bound_is_left_to_it(bench: Bench) -> None:
     bench.pod("a")
     bench.server.nodes["a"] = "elsewhere"
     bench.server.script = [409]
@@ -166,7 +166,7 @@ async def test_a_refusal_is_taken_back_and_the_pod_left_alone_for_a_while(bench:
 
 
 @pytest.mark.parametrize(("answer", "told"), [(403, 1), ("ending", 0)])
-async def test_nobody_is_told_that_a_pod_of_a_namespace_on_its_way_out_cannot_be_bound(
+async def test_a_pod_in_a_namespace_that_is_being_deleted_fails_without_an_event(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, answer: Any, told: int
 ) -> None:
     bench.pod("a")
@@ -233,7 +233,7 @@ async def test_a_pod_whose_bind_is_refused_for_a_day_is_still_tried(bench: Bench
 @pytest.mark.parametrize(
     "bench", [msgspec.structs.replace(QUICK, retry_first_s=0.1, retry_longest_s=60.0)], indirect=True
 )
-async def test_what_failed_for_a_pod_is_not_held_against_the_next_one_by_its_name(bench: Bench) -> None:
+async def test_a_failed_bind_does_not_count_for_a_later_pod_of_the_same_name(bench: Bench) -> None:
     """Its own pause is the first, and does not end with that of the one before."""
     with structlog.testing.capture_logs() as logs:
         for uid in ("u1", "u1", "u1", "u2"):

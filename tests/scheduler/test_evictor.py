@@ -1,4 +1,4 @@
-"""An eviction until its outcome is known: what is tried again, and what is taken back in the engine."""
+"""An eviction until its outcome is known: which failures are retried, and which are withdrawn in the engine."""
 
 import asyncio
 from collections import deque
@@ -102,13 +102,13 @@ async def test_a_victim_is_asked_ever_more_rarely() -> None:
     assert [event.until_s for event in told if isinstance(event, EvictFailed)] == [1000.01, 1000.02, 1000.04, 1000.08]
 
 
-async def test_what_was_refused_for_a_pod_says_nothing_of_the_next_one_by_its_name() -> None:
+async def test_a_refused_eviction_does_not_count_for_a_later_pod_of_the_same_name() -> None:
     refusal = ThrottledError(429, "TooManyRequests", "a budget covers it")
     assert await evict(Answers(refusal), made_anew=True) == []
 
 
 @pytest.mark.parametrize("fault", [UnreachableError("cut"), ApiError(504, "Timeout", "later")], ids=["cut", "timeout"])
-async def test_what_may_pass_is_tried_again(fault: Exception) -> None:
+async def test_a_temporary_failure_is_retried(fault: Exception) -> None:
     answers = Answers(fault)
     assert await evict(answers) == []
     assert len(answers.asked) == 2

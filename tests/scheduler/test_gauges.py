@@ -1,4 +1,4 @@
-"""Queues, shares and waiting jobs as a scrape sees them: shares of cards count as everything else does."""
+"""Queues, shares and waiting jobs as a scrape sees them: shares of cards count like any other resource."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""The lock of a node: taken for a pod, and given back however much else happens to the node."""
+"""The lock of a node: taken for a pod, and released whatever happens to the node meanwhile."""
 
 import asyncio
 from typing import Any

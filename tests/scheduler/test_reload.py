@@ -1,4 +1,4 @@
-"""A configuration that changes while the scheduler runs: what is in force, what is refused, and who hears of it."""
+"""A configuration that changes while the scheduler runs: which one is in force, rejections, and their events."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -172,7 +172,7 @@ async def test_a_config_map_that_does_not_exist_is_missed(live: LiveConfiguratio
     assert (live.text, live.problem) == (GOOD, "")
 
 
-def test_whoever_begins_to_lead_says_what_is_wrong(live: LiveConfiguration) -> None:
+def test_a_new_leader_repeats_what_is_wrong(live: LiveConfiguration) -> None:
     live.take("tiers: 3\n", ABOUT)
     listener = Listener(live)
     live.say_again()

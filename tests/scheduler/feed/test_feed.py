@@ -1,4 +1,4 @@
-"""What watches bring, in the engine's events: who is held back, who is forgotten, whose priority counts."""
+"""From watches to the engine's events: which pods are held back or dropped, and which priority counts."""
 
 from typing import Any
 
@@ -122,7 +122,7 @@ def test_an_owner_that_no_longer_asks_for_a_gang_frees_its_pods(world: World) ->
     assert world.plan() == {"a"}
 
 
-def test_what_else_changes_of_an_owner_wakes_nobody(world: World) -> None:
+def test_other_changes_of_an_owner_cause_no_cycle(world: World) -> None:
     world.replica_set("web", **SIZE)
     world.owned("a", "web")
     world.plan()
@@ -174,7 +174,7 @@ def test_a_namesake_of_a_held_pod_is_not_held(world: World) -> None:
     assert world.plan() == {"a"}
 
 
-def test_a_groups_priority_is_its_class_and_else_that_of_its_pods(world: World) -> None:
+def test_a_groups_priority_is_that_of_its_class_or_of_its_pods(world: World) -> None:
     world.feed.classes.put(world.made(core.PriorityClass, {"metadata": {"name": "high"}, "value": 100}))
     world.group("named", 1, priorityClassName="high")
     world.group("plain", 1)
@@ -199,7 +199,7 @@ def test_a_claim_that_becomes_bound_lets_its_pod_go(world: World) -> None:
     assert world.plan() == {"reader"}
 
 
-def test_what_a_binding_does_to_its_claim_does_not_plan_the_pod_anew(world: World) -> None:
+def test_a_bindings_own_change_of_a_claim_does_not_plan_the_pod_again(world: World) -> None:
     """The binding writes where the claim is wanted before the pod is bound; the room is the pod's meanwhile."""
     stores = {resource.plural: store for resource, store in world.feed.volumes.stores()}
     kind = {"metadata": {"name": "k"}, "provisioner": "csi.example", "volumeBindingMode": "WaitForFirstConsumer"}
@@ -350,7 +350,7 @@ LONG = "9" * 5000
 @pytest.mark.parametrize(
     "number", ["²", LONG, "9" * 30, "3000000000", "-1"], ids=["superscript", "long", "large", "32 bits", "minus"]
 )
-def test_what_anybody_writes_as_a_number_stops_nobody(world: World, number: str) -> None:
+def test_malformed_numbers_do_not_stop_the_scheduler(world: World, number: str) -> None:
     """The annotations of a pod are its owner's, also those that programs write on it."""
     register = {"volcano.sh/node-vgpu-register": "GPU-1,10,8000,T4,true,hami-core:"}
     counts = {"cpu": "4", "pods": "9"} | dict.fromkeys(("volcano.sh/vgpu-number", "volcano.sh/vgpu-cores"), "10")
@@ -371,7 +371,7 @@ def test_what_anybody_writes_as_a_number_stops_nobody(world: World, number: str)
     assert world.plan() == {"honest"}
 
 
-def test_what_the_schema_lets_pass_and_is_no_quantity_stops_nobody(world: World) -> None:
+def test_an_invalid_quantity_that_the_schema_accepts_does_not_stop_the_scheduler(world: World) -> None:
     """A gang is one without its minResources; a queue is none without its limits."""
     odd = {"cpu": "1e1.5"}
     world.feed.queues.put(world.made(volcano.Queue, {"metadata": {"name": "odd"}, "spec": {"capability": odd}}))
@@ -444,7 +444,9 @@ def test_sub_groups_and_rules_without_a_tier_are_translated(world: World) -> Non
     ],
     ids=str,
 )
-def test_who_asks_for_more_than_can_be_counted_waits_and_stops_nobody(world: World, asked: dict[str, str]) -> None:
+def test_a_pod_with_an_uncountable_request_waits_and_does_not_stop_the_scheduler(
+    world: World, asked: dict[str, str]
+) -> None:
     """The API server takes any number; `8Gi` for what is counted in MiB is soon written."""
     greedy = [{"name": name, "resources": {"requests": asked, "limits": asked}} for name in ("one", "two")]
     for number in range(200):

@@ -214,7 +214,7 @@ def test_a_claim_of_an_ephemeral_volume_counts_if_it_was_made_for_the_pod(shelf:
 
 
 @pytest.mark.parametrize("phase", ["Released", "Bound", "Failed"])
-def test_what_a_claim_of_the_same_name_left_is_not_given_away(shelf: Shelf, phase: str) -> None:
+def test_a_volume_of_an_earlier_claim_of_the_same_name_is_not_given_away(shelf: Shelf, phase: str) -> None:
     shelf.kind("k", provisioner="kubernetes.io/no-provisioner")
     shelf.claim()
     shelf.volume("old", "a", claim="data", uid="the one before", phase=phase)
@@ -353,7 +353,7 @@ async def test_a_pod_does_not_wait_for_a_volume_that_is_not_made(shelf: Shelf) -
     assert shelf.terms() == (), "it may go anywhere again"
 
 
-def test_whoever_is_concerned_is_told(shelf: Shelf) -> None:
+def test_the_concerned_claims_are_reported(shelf: Shelf) -> None:
     shelf.claim()
     shelf.volume("pv", "a", claim="data")
     shelf.volume("free", "a")

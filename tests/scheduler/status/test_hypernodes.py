@@ -1,4 +1,4 @@
-"""What the scheduler says about hyper nodes: counts, and what it had to leave out."""
+"""The status of hyper nodes: counts, and members that were left out."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def test_the_nodes_are_counted_and_nothing_is_said_of_what_is_right() -> None:
     assert said(hyper_node("a", "b", status={"nodeCount": 2})) == {}
 
 
-def test_what_was_left_out_is_a_condition() -> None:
+def test_a_left_out_member_is_a_condition() -> None:
     change = said(hyper_node("a", "gone"))
     (condition,) = change["conditions"]
     assert change["nodeCount"] == 1

@@ -100,7 +100,7 @@ async def test_a_credit_says_how_much_and_which_groups_it_knows() -> None:
         await desk.until("default", "5", "10")
 
 
-async def test_it_is_said_anew_when_groups_of_the_queue_were_counted_and_not_for_those_of_others() -> None:
+async def test_a_credit_is_written_again_for_groups_of_its_queue_and_not_for_those_of_others() -> None:
     desk = Desk("busy", "idle", cpu=100)
     async with desk.working():
         desk.statuses.looked("5", refused=False)
@@ -115,7 +115,7 @@ async def test_it_is_said_anew_when_groups_of_the_queue_were_counted_and_not_for
         assert desk.queues.credit("idle").as_of == "5"
 
 
-async def test_it_is_said_anew_when_it_is_quite_another_amount() -> None:
+async def test_a_credit_is_written_again_when_its_amount_changes_a_lot() -> None:
     desk = Desk("busy", "idle", cpu=100)
     async with desk.working():
         desk.statuses.looked("5", refused=False)
@@ -125,7 +125,7 @@ async def test_it_is_said_anew_when_it_is_quite_another_amount() -> None:
         await desk.until("idle", "7", "30")
 
 
-async def test_that_somebody_waits_is_said_at_once_and_that_nobody_does_a_little_later() -> None:
+async def test_a_waiting_job_ends_the_credit_at_once_and_its_start_returns_it_later() -> None:
     desk = Desk("default")
     async with desk.working():
         desk.statuses.looked("5", refused=False)
@@ -140,7 +140,7 @@ async def test_that_somebody_waits_is_said_at_once_and_that_nobody_does_a_little
         await desk.until("default", "9", "10")
 
 
-async def test_what_has_not_changed_is_not_written_again() -> None:
+async def test_an_unchanged_status_is_not_written_again() -> None:
     desk = Desk("default")
     async with desk.working():
         desk.statuses.looked("5", refused=False)

@@ -1,4 +1,4 @@
-"""The phase that a PodGroup shows, from what its pods do, and when it is written."""
+"""The phase of a PodGroup, derived from its pods, and when it is written."""
 
 import asyncio
 from types import SimpleNamespace
@@ -59,14 +59,14 @@ def test_a_running_group_that_lost_all_its_pods_waits_for_admission_again() -> N
     assert phase_of(job) is PodGroupPhase.PENDING
 
 
-def test_what_the_cluster_says_of_a_group_stands() -> None:
+def test_the_phase_from_the_cluster_stays() -> None:
     cluster, job = group(phase=PodGroupPhase.PENDING)
     assert phase_of(job) is PodGroupPhase.PENDING
     cluster.apply(GroupChanged(job.group))
     assert phase_of(job) is PodGroupPhase.PENDING
 
 
-def test_a_gang_that_still_gets_pods_is_not_told_that_some_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gang_that_still_gets_pods_is_not_reported_as_incomplete(monkeypatch: pytest.MonkeyPatch) -> None:
     moment = [0.0]
     monkeypatch.setattr("baton.scheduler.status.statuses.time", SimpleNamespace(monotonic=lambda: moment[0]))
     cluster = Cluster(nodes=[node("a")], jobs=[gang("g", pods=1, min_member=3)])
@@ -89,7 +89,7 @@ def test_a_gang_that_still_gets_pods_is_not_told_that_some_are_missing(monkeypat
     assert look(101.5) == ["Unschedulable"]
 
 
-async def test_a_pod_whose_group_is_not_there_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pod_without_its_group_gets_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("baton.scheduler.status.statuses._GROUP_PAUSE_S", 0.0)
     client: Any = None
     feed = Feed(client, ("volcano",), (), lambda: None)
@@ -162,7 +162,7 @@ class Told:
         return self.client.statuses.pop(0)
 
 
-async def test_a_pod_that_takes_the_place_of_one_of_the_same_name_is_told_why_it_waits() -> None:
+async def test_a_later_pod_of_the_same_name_gets_its_own_reason() -> None:
     told = Told(Cluster(nodes=[node("a", cpu=1)], pods=[pod("web-0", spec(cpu=2), uid="first")]))
     told.pod("web-0", "first")
     work = asyncio.create_task(told.statuses.run())
@@ -245,7 +245,7 @@ class Burst:
         return self.lasts
 
 
-async def test_in_a_burst_of_bindings_only_admissions_that_somebody_waits_for_are_written() -> None:
+async def test_in_a_burst_of_bindings_only_awaited_admissions_are_written() -> None:
     """Nobody waits for that of a gang whose pods are there."""
     whole = gang("whole", pods=2)
     jobs = [gang("runs", pods=2, on=("a", "a"), phase=PodGroupPhase.INQUEUE), whole, gang("new", pods=1, min_member=2)]
