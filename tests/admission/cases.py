@@ -13,7 +13,7 @@ from tests.volcano_jobs import Object, container, manifest, task
 
 @dataclass(frozen=True)
 class Case:
-    """An object that breaks a rule; `before` is what it was, for rules about changes."""
+    """An object that breaks a rule. `before` is its old version, for rules about changes."""
 
     rule: str
     manifest: Object

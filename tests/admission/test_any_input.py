@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is a verdict: objects come before anything has checked their types."""
+"""Every input gets a verdict: objects arrive before their types are checked."""
 
 import contextlib
 import copy
@@ -32,7 +32,7 @@ OBJECTS = [*GOOD, *(case.manifest for case in CASES if not case.delete)]
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place below the object that could hold something else; its kind and name stay."""
+    """Every place in the object whose value could be replaced; kind and name stay."""
     found = [path] if path and path[0] not in ("kind", "apiVersion") and path != ("metadata",) else []
     if isinstance(value, dict):
         for key, inner in value.items():
@@ -45,7 +45,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @given(st.data())
 @settings(max_examples=400, deadline=None)
-def test_a_value_of_any_type_at_any_place_gives_a_verdict(data: st.DataObject) -> None:
+def test_a_value_of_any_type_at_any_place_gets_a_verdict(data: st.DataObject) -> None:
     manifest: Object = copy.deepcopy(data.draw(st.sampled_from(OBJECTS)))
     *parents, last = data.draw(st.sampled_from(places(manifest)))
     place: Any = manifest

@@ -1,4 +1,4 @@
-"""Certificates in virtual time: always valid, always trusted, whoever is a moment behind."""
+"""Certificates in virtual time: always valid and always trusted, even if clients and replicas lag behind."""
 
 import datetime
 
@@ -23,13 +23,13 @@ def issued_by(serving: Pair, bundle: str) -> bool:
     for authority in x509.load_pem_x509_certificates(bundle.encode()):
         try:
             serving.parsed().verify_directly_issued_by(authority)
-        except Exception:  # any reason not to verify is a no
+        except Exception:  # every failed verification counts
             continue
         return True
     return False
 
 
-def test_the_first_keyring_is_whole() -> None:
+def test_the_first_keyring_is_complete() -> None:
     keyring = next_keyring(None, HOSTS, START, LIFETIMES)
     assert issued_by(keyring.serving, keyring.bundle())
     names = keyring.serving.parsed().extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -49,8 +49,8 @@ def test_a_new_name_needs_a_new_certificate_but_no_new_authority() -> None:
     assert renamed.authority == keyring.authority
 
 
-def test_for_half_a_year_every_client_trusts_every_replica_though_both_are_late() -> None:
-    """A client that knows the bundle of half an hour ago, and a replica that serves the pair of then, always agree."""
+def test_for_half_a_year_every_client_trusts_every_replica_although_both_lag() -> None:
+    """A client with the bundle of half an hour ago and a replica with the certificate of that time always agree."""
     late = datetime.timedelta(minutes=30)
     history: list[tuple[datetime.datetime, Keyring]] = []
     keyring: Keyring | None = None
@@ -74,7 +74,7 @@ def test_for_half_a_year_every_client_trusts_every_replica_though_both_are_late(
     assert len(x509.load_pem_x509_certificates(keyring.bundle().encode())) <= 3, "old authorities are forgotten"
 
 
-def test_an_authority_that_ended_unnoticed_is_replaced_at_once() -> None:
+def test_an_expired_authority_is_replaced_at_once() -> None:
     keyring = next_keyring(None, HOSTS, START, LIFETIMES)
     late = next_keyring(keyring, HOSTS, START + datetime.timedelta(days=31), LIFETIMES)
     assert late.authority != keyring.authority
@@ -84,8 +84,8 @@ def test_an_authority_that_ended_unnoticed_is_replaced_at_once() -> None:
 @pytest.mark.parametrize(
     "ahead", [datetime.timedelta(hours=2), datetime.timedelta(days=7), datetime.timedelta(days=31)]
 )
-def test_what_was_made_by_a_clock_that_ran_ahead_is_made_anew(ahead: datetime.timedelta) -> None:
-    """No API server would trust it until that time has come, and nothing would be due until long after."""
+def test_certificates_from_a_clock_that_ran_ahead_are_replaced(ahead: datetime.timedelta) -> None:
+    """No API server would trust them before that time, and none would be due for renewal until long after it."""
     for before in (None, next_keyring(None, HOSTS, START, LIFETIMES)):
         spoilt = next_keyring(before, HOSTS, START + ahead, LIFETIMES)
         mended = next_keyring(spoilt, HOSTS, START, LIFETIMES)
@@ -108,7 +108,7 @@ def authorities(keyring: Keyring) -> list[str]:
     return [each.public_bytes(serialization.Encoding.PEM).decode() for each in parsed]
 
 
-def test_the_secret_holds_it_all_and_a_spoilt_one_is_made_anew() -> None:
+def test_the_secret_contains_the_whole_keyring_and_an_invalid_one_is_replaced() -> None:
     keyring = next_keyring(None, HOSTS, START, LIFETIMES)
     data = write_keyring(keyring)
     assert set(data) == {"tls.crt", "tls.key", "ca.crt", "keyring.json"}

@@ -1,4 +1,4 @@
-"""The documentation's list of refusals is the code's."""
+"""The documented refusals equal those in the code."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "refusals.md").read_t
 
 
 def one_line(text: str) -> str:
-    """Where a line is wrapped means nothing."""
+    """The text without its line breaks."""
     return " ".join(text.split())
 
 
@@ -37,6 +37,6 @@ COMMANDS = sorted({words for rule in RULES.values() for words in re.findall(r"`b
 
 @pytest.mark.parametrize("words", COMMANDS)
 def test_a_command_that_a_sentence_recommends_is_understood(words: str) -> None:
-    """With its placeholders as they are; a word that the command does not know is an error before the help is shown."""
+    """Placeholders are passed as they are. An unknown word is an error before the help is shown."""
     result = CliRunner().invoke(app, [*words.split(), "--help"])
     assert result.exit_code == 0, result.output

@@ -1,4 +1,4 @@
-"""Defaults: what an object gets where it says nothing, and what it keeps."""
+"""Defaults: what an object gets for unset fields, and what it keeps."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ def with_defaults(manifest: Object) -> Any:
     return patched(manifest, default_job(manifest["spec"], "volcano", "spec"))["spec"]
 
 
-def test_a_job_that_says_nothing_gets_everything() -> None:
+def test_an_empty_job_gets_all_defaults() -> None:
     spec = with_defaults(manifest({"replicas": 2, "template": {}}, {"replicas": 3, "minAvailable": 1, "template": {}}))
     assert (spec["queue"], spec["schedulerName"], spec["maxRetry"]) == ("default", "volcano", 3)
     assert [each["name"] for each in spec["tasks"]] == ["default0", "default1"]
@@ -30,25 +30,25 @@ def test_a_job_that_says_nothing_gets_everything() -> None:
     assert spec["minAvailable"] == 3
 
 
-def test_an_empty_text_says_nothing() -> None:
-    """Templates of charts often leave one where a value was not given."""
+def test_an_empty_text_counts_as_not_set() -> None:
+    """Charts often render one for an unset value."""
     pods = {"spec": {"hostNetwork": True, "dnsPolicy": "", "containers": [container()]}}
     spec = with_defaults(manifest(task(name="", template=pods), queue="", schedulerName=""))
     assert (spec["queue"], spec["schedulerName"], spec["tasks"][0]["name"]) == ("default", "volcano", "default0")
     assert spec["tasks"][0]["template"]["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
 
 
-def test_a_job_keeps_what_it_says() -> None:
+def test_settings_of_a_job_are_kept() -> None:
     said = manifest(task(minAvailable=2, maxRetry=5), minAvailable=1, queue="q", schedulerName="mine", maxRetry=10)
     assert with_defaults(said) == said["spec"]
 
 
 @pytest.mark.parametrize("plugin", ["tensorflow", "pytorch", "ray"])
-def test_frameworks_get_the_service_that_they_need(plugin: str) -> None:
+def test_framework_plugins_get_the_svc_plugin(plugin: str) -> None:
     assert with_defaults(manifest(plugins={plugin: []}))["plugins"] == {plugin: [], "svc": []}
 
 
-def test_mpi_gets_ssh_too_and_arguments_stay() -> None:
+def test_mpi_also_gets_ssh_and_arguments_are_kept() -> None:
     plugins = with_defaults(manifest(plugins={"mpi": [], "svc": ["--publish-not-ready-addresses"]}))["plugins"]
     assert plugins == {"mpi": [], "svc": ["--publish-not-ready-addresses"], "ssh": []}
 
@@ -155,7 +155,7 @@ def test_a_bad_file_is_refused_with_its_field(tmp_path: Path, text: str, complai
         read_groups(path)
 
 
-def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_in_a_file_are_reported_at_once(tmp_path: Path) -> None:
     path = tmp_path / "groups.yaml"
     path.write_text("resourceGroups: [{resourceGroup: a, label: {}, labels: {1: 2}, object: {key: color, value: x}}]")
     with pytest.raises(ResourceGroupError) as raised:

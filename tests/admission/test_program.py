@@ -25,14 +25,14 @@ from tests.volcano_jobs import container, manifest
 
 
 class Broken:
-    """A client with a mistake in it."""
+    """A client with a bug."""
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError("a mistake of ours")
 
 
 class Rehearsed(Keeper):
-    """A keeper whose looks end as they are told to; when they are all told, it is over."""
+    """A keeper whose checks end as the test says; after the last one, `over` is set."""
 
     def __init__(self, *ends: Exception | None) -> None:
         super().__init__(cast("Client", Broken()), "baton-system", ("localhost",), every_s=0.0)
@@ -47,7 +47,7 @@ class Rehearsed(Keeper):
             raise end
 
 
-async def test_certificates_are_looked_after_again_when_the_disk_was_full() -> None:
+async def test_certificates_are_checked_again_after_the_disk_was_full() -> None:
     keeper = Rehearsed(OSError(28, "No space left on device"), None)
     task = asyncio.create_task(keeper.run())
     over = asyncio.create_task(keeper.over.wait())
@@ -57,8 +57,8 @@ async def test_certificates_are_looked_after_again_when_the_disk_was_full() -> N
     over.cancel()
 
 
-async def test_a_watch_that_ends_by_a_mistake_ends_the_program() -> None:
-    """It would go on answering from what it knew then; kubelet starts it anew."""
+async def test_a_watch_that_fails_ends_the_program() -> None:
+    """It would answer from stale data otherwise; kubelet restarts it."""
     settings = Settings(listen="127.0.0.1:0", observe="127.0.0.1:0")
     program = AdmissionProgram(cast("Client", Broken()), Rehearsed(None), settings, Policy())
     with pytest.raises(ExceptionGroup, match="unhandled errors"):
@@ -67,7 +67,7 @@ async def test_a_watch_that_ends_by_a_mistake_ends_the_program() -> None:
 
 
 class Empty:
-    """A cluster with nothing in it, in which nothing happens."""
+    """An empty cluster without events."""
 
     async def list_page(self, *_: Any, **__: Any) -> Page[Any]:
         return Page([], "1", "")
@@ -84,7 +84,7 @@ class Empty:
 
 
 class Ready(Keeper):
-    """A keeper with a certificate that no cluster had to be asked for."""
+    """A keeper with a certificate that needs no cluster."""
 
     async def look(self) -> None:
         self._load(next_keyring(self.keyring, ("localhost",), utc_now(), Lifetimes()))
@@ -100,7 +100,7 @@ def review(**request: Any) -> bytes:
     return json.dumps({"request": {"uid": "u-1", "operation": "CREATE", "namespace": "team", **request}}).encode()
 
 
-async def test_whatever_is_sent_is_answered_and_the_next_one_too() -> None:
+async def test_any_request_is_answered_and_so_is_the_next() -> None:
     client = cast("Client", Empty())
     keeper = Ready(client, "baton-system", ("localhost",))
     port = free_port()

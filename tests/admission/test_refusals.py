@@ -1,4 +1,4 @@
-"""Every rule refuses what it is about, in a sentence that names field and value, and nothing else."""
+"""Every rule refuses its cases and nothing else, with a sentence that names the field and the value."""
 
 import asyncio
 import re
@@ -57,7 +57,7 @@ class KnownCluster:
 
 
 def review(case: Case) -> Verdict:
-    """Both webhooks, as the API server calls them: what the first one refuses the second never sees."""
+    """Both webhooks in the order of the API server: the second never sees what the first refuses."""
     webhooks = Webhooks(KnownCluster(case.given), Policy())  # type: ignore[arg-type]  # stands in for a Cluster
     endpoints = webhooks.endpoints()
     operation = "DELETE" if case.delete else "UPDATE" if case.before else "CREATE"
@@ -83,7 +83,7 @@ def review(case: Case) -> Verdict:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_rule_refuses_what_breaks_it_and_names_field_and_value(case: Case) -> None:
+def test_a_rule_refuses_its_case_and_names_field_and_value(case: Case) -> None:
     verdict = review(case)
     assert case.rule in verdict.findings.keys
     (sentence,) = {found.sentence for found in verdict.findings.refusals if found.rule.key == case.rule}
@@ -133,11 +133,11 @@ GOOD = (
 
 
 @pytest.mark.parametrize("manifest", GOOD, ids=lambda manifest: str(manifest["kind"]))
-def test_what_is_right_is_let_through(manifest: Object) -> None:
+def test_valid_objects_are_admitted(manifest: Object) -> None:
     assert review(Case("none", manifest)).findings.message() == ""
 
 
-def test_the_controller_may_name_the_claims_that_it_makes() -> None:
+def test_the_controller_may_name_the_claims_that_it_creates() -> None:
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     before = manifest(volumes=[{"mountPath": "/data", "volumeClaim": claim}])
     named = manifest(volumes=[{"mountPath": "/data", "volumeClaim": claim, "volumeClaimName": "train-volume-1"}])
@@ -146,8 +146,8 @@ def test_the_controller_may_name_the_claims_that_it_makes() -> None:
     assert review(Case("none", scaled, before=named)).findings.message() == ""
 
 
-def test_a_job_that_a_program_read_and_wrote_again_with_more_replicas_has_not_changed_else() -> None:
-    """Go writes quantities and durations in a form of its own, and times that are not set as null."""
+def test_a_job_rewritten_by_a_program_with_more_replicas_counts_as_scaled_only() -> None:
+    """Go writes quantities and durations in its own notation, and unset times as null."""
     claim = {"resources": {"requests": {"storage": "1024Mi"}}}
     limits = {"nvidia.com/gpu": 1, "cpu": "1000m", "memory": "2048Mi"}
     before = manifest(
@@ -172,8 +172,8 @@ def test_a_job_that_a_program_read_and_wrote_again_with_more_replicas_has_not_ch
     assert review(Case("none", larger, before=before)).findings.keys == ["update-fields"]
 
 
-def test_a_job_from_before_us_can_be_scaled_though_a_new_one_like_it_would_be_refused() -> None:
-    """Its pods run; only what a change adds is a reason to refuse the change."""
+def test_an_older_job_can_be_scaled_although_a_new_one_like_it_would_be_refused() -> None:
+    """Its pods run, so only mistakes that the change adds are refused."""
     chosen = container(resources={"limits": {"volcano.sh/vgpu-number": 1}}, env=[SEES_ALL])
     before = manifest(task_of(chosen))
     assert review(Case("none", before)).findings.keys == ["sets-visible-devices"]
@@ -182,7 +182,7 @@ def test_a_job_from_before_us_can_be_scaled_though_a_new_one_like_it_would_be_re
     assert keys == ["min-available-total"]
 
 
-def test_a_cron_job_from_before_us_can_be_suspended() -> None:
+def test_an_older_cron_job_can_be_suspended() -> None:
     chosen = container(resources={"limits": {"volcano.sh/vgpu-number": 1}}, env=[SEES_ALL])
     template = {"spec": {"tasks": [task_of(chosen)]}}
     before = cron_job(jobTemplate=template)
@@ -200,31 +200,31 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize(("file", "manifest"), EXAMPLES, ids=lambda value: value if isinstance(value, str) else "")
-def test_our_own_examples_are_let_through(file: str, manifest: Object) -> None:
+def test_our_examples_are_admitted(file: str, manifest: Object) -> None:
     given = tuple(each for name, each in EXAMPLES if each["kind"] == "Queue" and each != manifest)
     assert review(Case("none", manifest, given)).findings.message() == ""
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     verdict = review(Case("several", manifest(task_of(container(command="a"), name="A"), minAvailable=9, maxRetry=-1)))
     assert set(verdict.findings.keys) == {"not-a-list", "task-name", "min-available-total", "max-retry"}
 
 
-def test_the_sentence_shows_the_right_form_of_a_command() -> None:
+def test_the_sentence_shows_the_correct_form_of_a_command() -> None:
     (found,) = review(Case("not-a-list", manifest(task_of(container(command="python train.py"))))).findings.refusals
     assert 'write `command: ["python", "train.py"]`' in found.sentence
     (found,) = review(Case("not-a-list", manifest(task_of(container(command="a | b"))))).findings.refusals
     assert 'write `command: ["sh", "-c", "a | b"]`' in found.sentence
 
 
-def test_whole_cards_chosen_by_hand_are_warned_of() -> None:
+def test_manually_chosen_whole_cards_cause_a_warning() -> None:
     whole = container(resources={"limits": {"nvidia.com/gpu": 1}}, env=[SEES_ALL])
     (warning,) = review(Case("none", manifest(task_of(whole)))).findings.warnings
     assert "overrides the cards that nvidia.com/gpu gives" in warning
 
 
-def test_a_job_does_not_wait_for_an_api_server_that_is_too_busy_to_look_at_its_templates() -> None:
-    """It would be refused for our silence; as it is, the pods will tell."""
+def test_a_job_is_admitted_if_the_api_server_is_too_busy_to_check_its_templates() -> None:
+    """Silence would refuse the job; this way a mistake shows when its pods are created."""
 
     class Busy(KnownCluster):
         async def check_template(self, template: Field, namespace: str, strict: bool, findings: Findings) -> None:
@@ -235,7 +235,7 @@ def test_a_job_does_not_wait_for_an_api_server_that_is_too_busy_to_look_at_its_t
     assert asyncio.run(webhooks.validate_job(request)).allowed
 
 
-def test_a_queue_is_kept_for_a_child_that_no_watch_has_told_of() -> None:
+def test_a_queue_is_kept_for_a_child_that_the_watch_has_not_shown() -> None:
     cluster = KnownCluster((queue("over"), queue("under", parent="over")), unseen=1)
     endpoints = Webhooks(cluster, Policy()).endpoints()  # type: ignore[arg-type]  # stands in for a Cluster
     request = Request(uid="u", operation="DELETE", name="over", old_object=queue("over"))

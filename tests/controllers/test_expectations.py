@@ -1,4 +1,4 @@
-"""A store seen through this program's own writes."""
+"""A store together with this program's own writes."""
 
 import msgspec
 import pytest
@@ -31,7 +31,7 @@ def a_pair() -> tuple[Store[Thing], FreshStore[Thing]]:
     return store, FreshStore(store, members_of)
 
 
-def test_what_was_written_is_seen_before_the_store_has_it() -> None:
+def test_a_write_is_visible_before_the_store_has_it() -> None:
     store, echoes = a_pair()
     echoes.wrote(thing(5))
     assert echoes.get(KEY) == thing(5)
@@ -39,7 +39,7 @@ def test_what_was_written_is_seen_before_the_store_has_it() -> None:
     assert store.get(KEY) is None
 
 
-def test_an_echo_is_told_from_what_somebody_else_made_of_it() -> None:
+def test_an_own_write_is_distinguished_from_a_foreign_one() -> None:
     _, echoes = a_pair()
     assert not echoes.is_own(thing(5))
     echoes.wrote(thing(5))
@@ -47,7 +47,7 @@ def test_an_echo_is_told_from_what_somebody_else_made_of_it() -> None:
     assert not echoes.is_own(thing(6))
 
 
-def test_the_store_wins_as_soon_as_it_is_as_new() -> None:
+def test_the_store_wins_as_soon_as_its_version_is_as_new() -> None:
     store, echoes = a_pair()
     store.put(thing(3))
     echoes.wrote(thing(5))
@@ -65,7 +65,7 @@ def test_nine_is_older_than_ten() -> None:
     assert echoes.get(KEY) == thing(10)
 
 
-def test_what_is_gone_does_not_come_back() -> None:
+def test_a_deleted_object_does_not_come_back() -> None:
     store, echoes = a_pair()
     echoes.wrote(thing(5))
     store.put(thing(5))
@@ -75,7 +75,7 @@ def test_what_is_gone_does_not_come_back() -> None:
     assert echoes.members("of", "a") == []
 
 
-def test_a_namesake_made_after_the_first_is_kept() -> None:
+def test_a_later_object_of_the_same_name_is_kept() -> None:
     store, echoes = a_pair()
     store.put(thing(5, "old"))
     echoes.wrote(thing(9, "new"))
@@ -103,8 +103,8 @@ def test_groups_are_kept_apart() -> None:
 
 
 @pytest.mark.parametrize("shown", [True, False], ids=["changed", "made"])
-def test_an_answer_that_is_read_after_the_end_of_its_object_is_no_news(shown: bool) -> None:
-    """Answers and the watch come by two connections, and which is read first is chance."""
+def test_an_answer_after_the_end_of_its_object_is_ignored(shown: bool) -> None:
+    """Answers and the watch use two connections, and either may be read first."""
     store, echoes = a_pair()
     store.put(thing(5))
     if shown:
@@ -115,7 +115,7 @@ def test_an_answer_that_is_read_after_the_end_of_its_object_is_no_news(shown: bo
     assert echoes.members("of", "a") == []
 
 
-def test_an_object_that_an_old_list_left_out_is_not_over() -> None:
+def test_an_object_missing_from_an_old_list_lives_on() -> None:
     store, echoes = a_pair()
     store.put(thing(5))
     store.replace([])
@@ -124,8 +124,8 @@ def test_an_object_that_an_old_list_left_out_is_not_over() -> None:
     assert echoes.get(KEY) == thing(6)
 
 
-def test_what_is_never_shown_is_waited_for_so_long_and_then_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was removed while the watch was cut; nobody else will say so."""
+def test_an_object_that_is_never_shown_is_given_up_after_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was removed while the watch was cut, and no event will report that."""
     store, echoes = a_pair()
     assert echoes.unseen_s("a") is None
     echoes.wrote(thing(5))
@@ -140,8 +140,8 @@ def test_what_is_never_shown_is_waited_for_so_long_and_then_forgotten(monkeypatc
     assert echoes.unseen_s("a") is None
 
 
-def test_a_deletion_whose_answer_comes_after_the_end_was_shown_leaves_nothing_behind() -> None:
-    """A uid does not come again: what is kept of it would be kept for ever."""
+def test_a_deletion_answered_after_the_end_was_shown_leaves_nothing_behind() -> None:
+    """A uid never returns, so a remembered one would stay in memory."""
     store, echoes = a_pair()
     store.put(thing(5))
     store.remove(KEY)

@@ -1,4 +1,4 @@
-"""A controller whose kind cannot be listed must not keep the collector from the others, which are at work."""
+"""A controller whose kind cannot be listed must not keep the garbage collector from running for the others."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ class Unlistable:
         await asyncio.Event().wait()
 
 
-async def test_the_collector_works_while_a_kind_is_waited_for() -> None:
+async def test_the_garbage_collector_runs_while_a_kind_is_missing() -> None:
     running: Any = [Unlistable()]
     waiting = asyncio.create_task(program._freeze_garbage(running))
     await asyncio.sleep(0)

@@ -33,5 +33,5 @@ def ended_job(phase: str, ttl_s: int | None, ended: str | None = "2026-01-01T12:
         (ended_job("Completed", 0, deleted="2026-01-01T12:00:10Z"), None),
     ],
 )
-def test_the_time_that_is_left(one: Job, left: float | None) -> None:
+def test_the_remaining_time_of_a_finished_job(one: Job, left: float | None) -> None:
     assert left_s(one, NOW) == left

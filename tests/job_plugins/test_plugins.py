@@ -1,4 +1,4 @@
-"""Job plugins: what they put into pods and beside them."""
+"""Job plugins: their changes to pods and their objects."""
 
 import json
 from typing import Any
@@ -134,7 +134,7 @@ def test_ssh_takes_a_key_and_a_port_of_the_users() -> None:
     assert "  Port 2222\n" in plugin.config(job)
 
 
-def test_pytorch_gives_addresses_ranks_and_the_worlds_size() -> None:
+def test_pytorch_sets_addresses_ranks_and_the_world_size() -> None:
     job = a_job(("master", 1), ("worker", 2), plugins={"pytorch": []})
     assert [plugin.name for plugin in plugins_of(job.spec)] == ["svc", "pytorch"]
     common = {"MASTER_ADDR": "train-master-0.train", "MASTER_PORT": "23456", "WORLD_SIZE": "3"}
@@ -201,7 +201,7 @@ def test_a_plugin_leaves_the_jobs_template_alone() -> None:
     assert msgspec.json.encode(job) == before
 
 
-def test_a_volume_without_a_claims_name_gets_one_that_stays() -> None:
+def test_a_volume_without_a_claim_name_gets_a_stable_one() -> None:
     job = a_job(("w", 1), plugins={}, volumes=[{"mountPath": "/a", "volumeClaim": {}}])
     assert claim_name(job, 0) == claim_name(job, 0) != ""
     spec = pod(job, 0)["spec"]
@@ -209,7 +209,7 @@ def test_a_volume_without_a_claims_name_gets_one_that_stays() -> None:
     assert spec["containers"][0]["volumeMounts"][0]["mountPath"] == "/a"
 
 
-def test_what_the_template_says_is_kept() -> None:
+def test_settings_of_the_template_are_kept() -> None:
     job = a_job(("w", 1), plugins={}, priorityClassName="high", schedulerName="baton")
     job.spec.tasks[0].template["spec"] |= {"schedulerName": "other", "priorityClassName": "low"}
     job.spec.tasks[0].template["metadata"] = {"labels": {"mine": "x"}, "annotations": {"mine": "y"}}
@@ -220,8 +220,8 @@ def test_what_the_template_says_is_kept() -> None:
 
 
 @pytest.mark.parametrize("nothing", ["", None])
-def test_what_the_template_leaves_empty_comes_from_the_job(nothing: str | None) -> None:
-    """As a chart writes it whose value nobody set; the pod would go to the scheduler of the cluster, past its gang."""
+def test_empty_settings_of_the_template_come_from_the_job(nothing: str | None) -> None:
+    """As written by a chart with an unset value; the pod would bypass its gang with the default scheduler."""
     job = a_job(("w", 1), plugins={}, priorityClassName="high", schedulerName="baton")
     job.spec.tasks[0].template["spec"] |= {"schedulerName": nothing, "priorityClassName": nothing}
     spec = pod(job, 0)["spec"]
@@ -230,7 +230,7 @@ def test_what_the_template_leaves_empty_comes_from_the_job(nothing: str | None) 
 
 @pytest.mark.parametrize("plugin", ["svc", "ssh", "pytorch", "tensorflow", "mpi"])
 def test_more_addresses_than_an_object_holds_are_refused_before_they_are_written(plugin: str) -> None:
-    """A slip of the finger must not fill the memory of a controller that all jobs share."""
+    """A typo must not fill the memory of a controller that all jobs share."""
     job = a_job(("master", 2**31 - 1), ("worker", 2**31 - 1), plugins={plugin: []})
     with pytest.raises(BatonError, match=r"task \w+ has 2147483647 replicas, and .* at most 65536"):
         things(job) if plugin in ("svc", "ssh") else pod(job, 0)

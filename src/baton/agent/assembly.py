@@ -14,7 +14,7 @@ from baton.errors import BatonError
 from baton.gpu import vendors
 from baton.kube.client import Client
 
-_log = structlog.get_logger(__name__)
+_log = structlog.get_logger("baton.agent")
 
 
 def assemble(config: AgentConfig, node: str, config_path: Path | None = None) -> Agent:

@@ -39,7 +39,7 @@ from baton.gpu.vendor import GpuVendor
 from baton.model.ids import CardId
 from baton.observe.program import Program
 
-_log = structlog.get_logger(__name__)
+_log = structlog.get_logger("baton.agent")
 
 _CONFIG_LOOK_EVERY_S = 2.0
 _HOOK_AGAIN_S = 30.0

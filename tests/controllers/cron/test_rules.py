@@ -48,13 +48,13 @@ def reasons(decision: rules.Decision) -> list[str]:
     return [event.reason for event in decision.events]
 
 
-def test_nothing_starts_before_its_time_and_the_next_look_is_at_that_time() -> None:
+def test_nothing_starts_early_and_the_next_sync_is_at_the_scheduled_time() -> None:
     decision = rules.decide(cron(), [], at(3))
     assert decision.start is None
     assert decision.again_s == 120.0
 
 
-def test_a_job_starts_at_its_time_under_a_name_made_from_it() -> None:
+def test_a_job_starts_on_time_with_a_name_derived_from_it() -> None:
     decision = rules.decide(cron(), [], at(5))
     assert decision.start == at(5)
     body = rules.job_body(cron(time_zone="Europe/Berlin"), at(5))
@@ -64,26 +64,26 @@ def test_a_job_starts_at_its_time_under_a_name_made_from_it() -> None:
     assert body["metadata"]["ownerReferences"][0]["uid"] == "cron-uid"
 
 
-def test_what_was_started_is_not_started_again() -> None:
+def test_a_run_is_started_once() -> None:
     assert rules.decide(cron(last=at(5)), [], at(7)).start is None
-    # Nor when the status was never written: the job itself says which time it stands for.
+    # Nor if the status was never written: the job itself tells its scheduled time.
     decision = rules.decide(cron(), [job_of(5)], at(7))
     assert decision.start is None
     assert decision.status.last_schedule_time == stamp(at(5))
 
 
-def test_of_missed_times_only_the_last_is_made_up_for() -> None:
+def test_only_the_latest_missed_run_is_started() -> None:
     assert rules.decide(cron(last=at(5)), [], at(33)).start == at(30)
 
 
-def test_a_time_that_is_too_old_is_left_out_and_told() -> None:
+def test_a_run_past_its_deadline_is_skipped_and_reported() -> None:
     late = rules.decide(cron(last=at(5), starting_deadline_seconds=60), [], at(33))
     assert late.start is None
     assert reasons(late) == ["MissSchedule"]
     assert rules.decide(cron(last=at(5), starting_deadline_seconds=180), [], at(33)).start == at(30)
 
 
-def test_very_many_missed_times_are_told_and_the_last_is_started() -> None:
+def test_many_missed_runs_are_reported_and_the_latest_is_started() -> None:
     decision = rules.decide(cron(last=at(0), schedule="* * * * *"), [], at(200))
     assert decision.start == at(200)
     assert reasons(decision) == ["TooManyMissedTimes"]
@@ -91,7 +91,7 @@ def test_very_many_missed_times_are_told_and_the_last_is_started() -> None:
     assert (few.start, reasons(few)) == (at(200), [])
 
 
-def test_a_suspended_one_starts_nothing_and_still_clears_up() -> None:
+def test_a_suspended_cron_job_starts_nothing_and_still_deletes_old_jobs() -> None:
     finished = [job_of(minute, "Completed") for minute in (5, 10, 15, 20)]
     decision = rules.decide(cron(suspend=True), finished, at(60))
     assert decision.start is None
@@ -124,7 +124,7 @@ def test_active_jobs_and_the_last_success_are_in_the_status() -> None:
     assert status.last_successful_time == stamp(at(14))
 
 
-def test_history_keeps_the_youngest_of_the_good_and_of_the_bad() -> None:
+def test_the_history_keeps_the_youngest_successful_and_failed_jobs() -> None:
     good = [job_of(minute, "Completed") for minute in (5, 10, 15)]
     bad = [job_of(20, "Failed"), job_of(25, "Terminated"), job_of(30, "Failed")]
     limited = cron(successful_jobs_history_limit=1, failed_jobs_history_limit=2)
@@ -136,7 +136,7 @@ def test_history_keeps_the_youngest_of_the_good_and_of_the_bad() -> None:
     ("spec", "reason"),
     [({"schedule": "every day"}, "UnparseableSchedule"), ({"time_zone": "Mars/Base"}, "UnknownTimeZone")],
 )
-def test_what_cannot_be_read_is_told_and_starts_nothing(spec: dict[str, Any], reason: str) -> None:
+def test_an_invalid_schedule_is_reported_and_starts_nothing(spec: dict[str, Any], reason: str) -> None:
     decision = rules.decide(cron(**spec), [], at(5))
     assert (decision.start, decision.again_s, reasons(decision)) == (None, None, [reason])
     assert decision.events[0].warning
@@ -154,7 +154,7 @@ def test_every_counts_from_the_last_time() -> None:
 
 
 class World:
-    """A CronJob, its jobs, and a controller that looks when it should, dies where it may, and forgets everything."""
+    """A CronJob, its jobs, and a controller that syncs when asked and may die, forgetting everything."""
 
     def __init__(self, **spec: Any) -> None:
         self.cron = cron(**spec)
@@ -164,7 +164,7 @@ class World:
         self.most_active = 0
 
     def look(self, *, dies_after: int = 9) -> float | None:
-        """One look; it dies after so many writes."""
+        """One sync; the controller dies after this many writes."""
         decision = rules.decide(self.cron, list(self.jobs.values()), self.now)
         writes = 0
         for gone in decision.delete:
@@ -225,7 +225,7 @@ def test_no_time_is_started_twice_and_no_policy_is_broken_whatever_happens(
 
 
 @given(st.integers(2, 500))
-def test_a_controller_that_looks_when_it_said_starts_every_time_on_time(looks: int) -> None:
+def test_a_controller_that_syncs_when_asked_starts_every_run_on_time(looks: int) -> None:
     world = World(schedule="*/3 * * * *", successful_jobs_history_limit=10_000)
     for _ in range(looks % 50):
         again_s = world.look()
@@ -238,7 +238,7 @@ def test_a_controller_that_looks_when_it_said_starts_every_time_on_time(looks: i
 
 
 @pytest.mark.parametrize("deadline_s", [10**12, 2**63 - 1, -(2**63)])
-def test_a_deadline_that_no_calendar_holds_is_one_all_the_same(deadline_s: int) -> None:
+def test_a_deadline_beyond_the_calendar_still_applies(deadline_s: int) -> None:
     decision = rules.decide(cron(starting_deadline_seconds=deadline_s), [], at(5, seconds=1))
     assert decision.start == (at(5) if deadline_s > 0 else None)
 
@@ -246,8 +246,8 @@ def test_a_deadline_that_no_calendar_holds_is_one_all_the_same(deadline_s: int) 
 @pytest.mark.parametrize(
     "stamp", ["0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59Z", "9999-12-31T23:59:59-01:00", "²"]
 )
-def test_a_time_that_no_calendar_holds_is_none_and_one_that_ends_it_is_waited_for(stamp: str) -> None:
-    """Somebody wrote it into a job's annotation, or into the status."""
+def test_a_time_outside_the_calendar_is_ignored_and_its_last_second_is_waited_for(stamp: str) -> None:
+    """A user wrote it into the annotation of a job, or into the status."""
     odd = job_of(0)
     metadata = msgspec.structs.replace(odd.metadata, annotations={CRONJOB_SCHEDULED: stamp})
     for cron_job, jobs in (

@@ -1,4 +1,4 @@
-"""What a JobFlow's steps have to do with each other when one of them cannot be made."""
+"""How the steps of a JobFlow affect each other when one of them cannot be created."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from tests.controllers.job.streams import CountingServer, Events
 
 
 class Server(CountingServer):
-    """Takes whole statuses, of the flow that is there."""
+    """Accepts whole statuses of the existing flow."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ def with_a_completed_step() -> tuple[Server, JobFlowController]:
     return server, controller
 
 
-async def test_a_step_that_is_done_and_deleted_is_not_made_again_before_the_watch_has_shown_what_was_written() -> None:
+async def test_a_finished_and_deleted_step_is_not_created_again_while_the_watch_lags() -> None:
     server, controller = with_a_completed_step()
     await controller.sync(Key("n/flow"))
     assert not len(server.stores["jobs"])
@@ -64,7 +64,7 @@ async def test_a_step_that_is_done_and_deleted_is_not_made_again_before_the_watc
     assert server.requests["create jobs"] == 0
 
 
-async def test_what_an_earlier_flow_of_that_name_has_done_is_not_written_into_a_new_one() -> None:
+async def test_the_status_of_an_earlier_flow_is_not_written_into_a_new_one_of_its_name() -> None:
     server, controller = with_a_completed_step()
     server.flow = a_flow("another")
     with pytest.raises(InvalidError):
@@ -73,7 +73,7 @@ async def test_what_an_earlier_flow_of_that_name_has_done_is_not_written_into_a_
     assert len(server.stores["jobs"]) == 1
 
 
-async def test_a_step_that_cannot_be_made_does_not_keep_others_from_starting() -> None:
+async def test_a_step_that_cannot_be_created_does_not_hold_back_others() -> None:
     server, events = CountingServer(), Events()
     client: Any = server
     recorder: Any = events

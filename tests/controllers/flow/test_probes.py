@@ -1,4 +1,4 @@
-"""Probes of flows against real sockets: every pod must answer, and silence is an answer in time."""
+"""Probes of flows against real sockets: every pod must answer, and silence counts as a failure after the limit."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,7 +12,7 @@ from baton.controllers.flow.rules import Check
 
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
-    """A server that is well on /up for those who bring the right header, and broken on /down."""
+    """A server that is healthy on /up for requests with the right header, and broken on /down."""
 
     async def up(request: web.Request) -> web.Response:
         return web.Response(status=200 if request.headers.get("X-Key") == "open" else 403)
@@ -30,7 +30,7 @@ async def port() -> AsyncIterator[int]:
     await runner.cleanup()
 
 
-async def test_a_check_holds_when_every_pod_answers_well(port: int) -> None:
+async def test_a_check_succeeds_when_every_pod_answers(port: int) -> None:
     key = ("X-Key", "open")
     good = Check("job", "worker", port, "/up", key)
     tcp = Check("job", "worker", port)
@@ -42,13 +42,13 @@ async def test_a_check_holds_when_every_pod_answers_well(port: int) -> None:
 
 async def test_one_pod_that_does_not_answer_or_has_no_address_is_enough_to_wait(port: int) -> None:
     tcp = Check("job", "worker", port)
-    # Nobody listens on 127.0.0.2: the server above has 127.0.0.1 only.
+    # Nothing listens on 127.0.0.2: the server above uses 127.0.0.1 only.
     assert await holding([(tcp, ["127.0.0.1", "127.0.0.2"])]) == set()
     assert await holding([(tcp, ["127.0.0.1", ""])]) == set()
     assert await holding([(tcp, [])]) == set()
 
 
-async def test_a_pod_that_accepts_and_stays_silent_does_not_hold_the_controller_up() -> None:
+async def test_a_pod_that_accepts_and_stays_silent_does_not_block_the_controller() -> None:
     async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await released.wait()
         writer.close()
@@ -63,7 +63,7 @@ async def test_a_pod_that_accepts_and_stays_silent_does_not_hold_the_controller_
 
 
 @pytest.mark.parametrize("number", [65_536, 2**40, -1])
-async def test_a_port_that_cannot_be_is_not_answered(number: int) -> None:
-    """Schemas of others may let it pass; it is no reason for the flow to stand still."""
+async def test_an_impossible_port_counts_as_no_answer(number: int) -> None:
+    """The schema of another installation may accept it, and the flow must not get stuck."""
     checks = [Check("job", "worker", number), Check("job", "worker", number, "/up")]
     assert await holding([(check, ["127.0.0.1"]) for check in checks]) == set()

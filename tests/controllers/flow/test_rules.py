@@ -31,7 +31,7 @@ SPEC = JobSpec(tasks=(msgspec.convert(TASK, TaskSpec),))
 
 
 def flow(steps: Mapping[str, tuple[str, ...]], policy: str = "retain", **status: Any) -> JobFlow:
-    """A flow of steps, each with what it depends on."""
+    """A flow of steps, each with its dependencies."""
     flows = tuple(Flow(name, FlowDependsOn(targets) if targets else None) for name, targets in steps.items())
     metadata = Metadata(name="train", namespace="team", uid="flow-uid")
     return JobFlow(metadata, JobFlowSpec(flows, policy), JobFlowStatus(**status))
@@ -80,7 +80,7 @@ def test_steps_start_when_what_they_depend_on_is_completed(jobs: tuple[Job, ...]
     assert decision.status.state.phase == phase
 
 
-def test_jobs_are_the_flows_own_and_say_where_they_come_from() -> None:
+def test_jobs_are_owned_by_the_flow_and_name_their_template() -> None:
     (body,) = rules.decide(flow({"a": ()}), {}, templates("a")).make
     marks = {"volcano.sh/createdByJobTemplate": "team.a", "volcano.sh/createdByJobFlow": "team.train"}
     assert body["metadata"]["labels"] == body["metadata"]["annotations"] == marks
@@ -96,14 +96,14 @@ def test_a_name_too_long_for_a_label_is_only_an_annotation() -> None:
     assert body["metadata"]["annotations"]["volcano.sh/createdByJobTemplate"] == f"team.{name}"
 
 
-def test_a_missing_template_is_told_and_holds_only_its_step_up() -> None:
+def test_a_missing_template_is_reported_and_blocks_only_its_step() -> None:
     decision = rules.decide(flow({"a": (), "b": ()}), {}, templates("b"))
     assert made(decision) == ["train-b"]
     assert [event.reason for event in decision.events] == ["TemplateNotFound"]
 
 
 def test_a_new_flow_starts_at_once_and_gets_its_first_status_later() -> None:
-    """Who makes a flow and changes it in the same breath must not collide with a status that says nothing yet."""
+    """A client that creates a flow and changes it at once must not conflict with an empty status."""
     one = flow(DIAMOND)
     decision = rules.decide(one, {}, templates("a"), new=True)
     assert made(decision) == ["train-a"]
@@ -112,7 +112,7 @@ def test_a_new_flow_starts_at_once_and_gets_its_first_status_later() -> None:
     assert running.status.state.phase == "Running"
 
 
-def test_a_step_changes_only_what_it_names() -> None:
+def test_a_patch_changes_only_the_fields_that_it_names() -> None:
     container = {"name": "main", "image": "a:2", "env": [{"name": "LR", "value": "1"}]}
     change = {"queue": "gpu", "tasks": [{"name": "worker", "template": {"spec": {"containers": [container]}}}]}
     step = Flow("a", None, FlowPatch(change))
@@ -123,7 +123,7 @@ def test_a_step_changes_only_what_it_names() -> None:
     }
 
 
-def test_patches_merge_by_name_add_what_is_new_and_replace_what_must_stay_whole() -> None:
+def test_patches_merge_lists_by_name_add_new_elements_and_replace_whole_mappings() -> None:
     before = {
         "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}],
         "affinity": {"x": 1},
@@ -161,7 +161,7 @@ def test_a_probe_of_task_phases_lets_a_step_start_while_its_target_runs() -> Non
     assert made(rules.decide(one, by_name(job_of("a", "Completed")), templates("a", "b"))) == ["train-b"]
 
 
-def test_a_probe_over_the_network_is_asked_of_running_targets_and_waited_for() -> None:
+def test_a_network_probe_checks_running_targets_and_is_repeated() -> None:
     header = {"name": "Host", "value": "x"}
     one = probing(
         {
@@ -180,7 +180,7 @@ def test_a_probe_over_the_network_is_asked_of_running_targets_and_waited_for() -
     assert rules.checks(one, by_name(job_of("a"), job_of("b"))) == set()
 
 
-def test_what_is_retained_follows_the_policy() -> None:
+def test_finished_jobs_are_kept_or_deleted_by_the_policy() -> None:
     done = by_name(*(job_of(name, "Completed") for name in "abcd"))
     assert rules.decide(flow(DIAMOND), done, {}).delete == ()
     decision = rules.decide(flow(DIAMOND, "delete"), done, {})
@@ -190,7 +190,7 @@ def test_what_is_retained_follows_the_policy() -> None:
     assert (later.status, later.make, later.delete, later.events) == (decision.status, (), (), ())
 
 
-def test_a_flow_that_failed_stays_failed_and_one_that_is_deleted_makes_nothing() -> None:
+def test_a_failed_flow_stays_failed_and_a_deleted_one_creates_nothing() -> None:
     failed = flow(DIAMOND, state=FlowState("Failed"))
     decision = rules.decide(failed, by_name(job_of("a", "Completed")), templates(*"abcd"))
     assert (made(decision), decision.status.state.phase, decision.events) == ([], "Failed", ())
@@ -246,7 +246,7 @@ class World:
                 self.completed.add(step)
 
     def lose(self, choice: int) -> None:
-        """Somebody deletes a job; a finished one only after the status knows of it, as its time to live is longer."""
+        """A user deletes a job; a finished one only after the status records it, as its time to live is longer."""
         recorded = {one.name for one in self.flow.status.job_status_list if one.state in ("Completed", "Failed")}
         open_to = [n for n, one in self.jobs.items() if one.status.state.phase == "Running" or n in recorded]
         if open_to:
@@ -304,7 +304,7 @@ def test_nothing_starts_after_a_failure(parents: list[set[int]], successes: int,
 
 
 @pytest.mark.parametrize("name", [{}, [1], None])
-def test_a_list_whose_elements_have_no_name_is_replaced(name: Any) -> None:
-    """The API server refuses it then, and says so; that it cannot be merged is not the flow's end."""
+def test_a_list_of_unnamed_elements_is_replaced(name: Any) -> None:
+    """The API server then refuses it with a message; a list that cannot be merged must not stop the flow."""
     change = {"containers": [{"name": name}]}
     assert patched({"containers": [{"name": "main", "image": "x"}]}, change) == change

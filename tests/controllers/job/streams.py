@@ -1,5 +1,5 @@
-"""A stream of jobs through the job controller, against a server that takes requests, counts them, and shows what they
-did when it is told to."""
+"""A stream of jobs through the job controller, against a server that takes requests, counts them, and shows their
+effects on request."""
 
 import asyncio
 from collections import Counter
@@ -19,7 +19,7 @@ from baton.model.volcano import Job, Queue
 
 
 class CountingServer:
-    """Takes creates and status writes, answers as an API server does, and shows them when told to."""
+    """Accepts creates and status writes, answers like an API server, and shows the results on request."""
 
     def __init__(self) -> None:
         self.stores: dict[str, Store[Any]] = {}
@@ -49,7 +49,7 @@ class CountingServer:
         return self._answer(resource, msgspec.json.decode(msgspec.json.encode(plain), type=resource.kind))
 
     async def get(self, resource: Resource[Any], name: str, namespace: str) -> Any:
-        """What is there, shown already or not."""
+        """The object, whether the watches have shown it or not."""
         self.requests[f"get {resource.plural}"] += 1
         if resource.plural in self.lost:
             raise NotFoundError(404, "NotFound", f"{name} not found")
@@ -101,7 +101,7 @@ class CountingServer:
         return self._answer(resource, msgspec.json.decode(msgspec.json.encode(plain), type=resource.kind))
 
     def _test(self, resource: Resource[Any], name: str, operations: list[dict[str, Any]]) -> None:
-        """What a JSON patch says of owners has to be true."""
+        """The tests of owners in a JSON patch have to succeed."""
         item = self.others.get((resource.plural, name))
         for operation in operations:
             path = operation["path"].split("/")
@@ -144,7 +144,7 @@ class CountingServer:
 
 
 class Events:
-    """Those that were recorded: reason and message."""
+    """The recorded events: reason and message."""
 
     def __init__(self) -> None:
         self.recorded: list[tuple[str, str]] = []
@@ -156,7 +156,7 @@ class Events:
 
 
 class Stream:
-    """Jobs of one pod, a controller, and somebody who plays scheduler and kubelet."""
+    """Jobs of one pod, a controller, and stand-ins for the scheduler and kubelet."""
 
     def __init__(self, number: int) -> None:
         self.server = CountingServer()
@@ -177,7 +177,7 @@ class Stream:
             self.server.stores["jobs"].put(msgspec.convert(body, Job))
 
     async def settle(self) -> None:
-        """Look at everything that was woken, side by side, until nothing is."""
+        """Sync all woken jobs concurrently until none is woken."""
         while self.woken:
             keys, self.woken = list(self.woken), {}
             again_s = await asyncio.gather(*(self.controller.sync(key) for key in keys))
@@ -205,7 +205,7 @@ class Stream:
             self.server.stores["pods"].put(self.server.changed(pod, status=status))
 
     async def scale(self, replicas: int, *, min_available: int, **spec: Any) -> None:
-        """Change the only job, and have it looked at."""
+        """Change the only job and sync it."""
         self.change(replicas, min_available=min_available, **spec)
         await self.settle()
 

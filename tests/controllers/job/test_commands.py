@@ -19,7 +19,7 @@ EVICTED = {"action": "RestartJob", "event": "PodEvicted"}
 
 
 def order(stream: Stream, action: str, *, name: str = "do-it", version: int = 1, uid: str = "u0") -> None:
-    """Somebody commands something, at one and the same second."""
+    """A command; all commands have the same second."""
     body: dict[str, Any] = {
         "metadata": {
             "name": name,
@@ -39,8 +39,8 @@ def evict(stream: Stream) -> None:
     stream.server.stores["pods"].remove(Key(f"n/{pod.metadata.name}"))
 
 
-async def test_a_command_that_comes_before_the_status_of_its_job_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a crowd a job may run for a while before its first status is written."""
+async def test_a_command_before_the_first_status_of_its_job_is_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under load a job may run for a while before its first status is written."""
     monkeypatch.setattr(controller, "CROWDED_S", 3600.0)
     monkeypatch.setattr(controller, "CROWD", 0)
     stream = Stream(1)
@@ -52,7 +52,7 @@ async def test_a_command_that_comes_before_the_status_of_its_job_is_obeyed(monke
     assert not len(stream.server.stores["commands"])
 
 
-async def test_a_command_that_is_seen_before_its_job_waits_for_it() -> None:
+async def test_a_command_that_arrives_before_its_job_waits_for_it() -> None:
     stream = Stream(1)
     (job,) = stream.server.stores["jobs"]
     stream.server.stores["jobs"].remove(JOB)
@@ -63,7 +63,7 @@ async def test_a_command_that_is_seen_before_its_job_waits_for_it() -> None:
     assert stream.phases() == {"Aborted"}
 
 
-async def test_a_command_for_a_job_that_is_gone_goes_too() -> None:
+async def test_a_command_for_a_deleted_job_is_deleted() -> None:
     stream = Stream(1)
     stream.server.stores["jobs"].remove(JOB)
     order(stream, "AbortJob")
@@ -71,7 +71,7 @@ async def test_a_command_for_a_job_that_is_gone_goes_too() -> None:
     assert not len(stream.server.stores["commands"])
 
 
-async def test_a_command_for_an_earlier_job_of_that_name_does_nothing_to_this_one() -> None:
+async def test_a_command_for_an_earlier_job_of_the_same_name_has_no_effect() -> None:
     stream = Stream(1)
     await stream.run_all()
     order(stream, "TerminateJob", uid="an earlier one")
@@ -80,7 +80,7 @@ async def test_a_command_for_an_earlier_job_of_that_name_does_nothing_to_this_on
     assert not len(stream.server.stores["commands"])
 
 
-async def test_a_command_that_took_the_name_of_one_that_is_carried_out_is_not_deleted_with_it() -> None:
+async def test_a_new_command_with_the_name_of_a_finished_one_is_not_deleted() -> None:
     stream = Stream(1)
     await stream.run_all()
     order(stream, "ResumeJob")
@@ -91,8 +91,8 @@ async def test_a_command_that_took_the_name_of_one_that_is_carried_out_is_not_de
     assert ("commands", "do-it") in stream.server.others
 
 
-async def test_a_command_that_may_not_be_deleted_is_an_event_of_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job waits for that: left behind, the command would be carried out again by the next controller."""
+async def test_a_forbidden_deletion_of_a_command_is_reported_on_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job waits for the deletion: the next controller would carry out a command that was left behind."""
     stream = Stream(1)
     await stream.run_all()
 
@@ -106,7 +106,7 @@ async def test_a_command_that_may_not_be_deleted_is_an_event_of_its_job(monkeypa
     assert [reason for reason, message in stream.recorded if "commands is forbidden" in message] == ["CommandError"]
 
 
-async def test_of_two_commands_within_a_second_the_first_is_carried_out_first() -> None:
+async def test_commands_within_one_second_are_carried_out_in_order() -> None:
     stream = Stream(1)
     await stream.run_all()
     order(stream, "AbortJob", name="z", version=9)
@@ -127,7 +127,7 @@ async def test_a_command_without_effect_does_not_hide_that_a_pod_was_evicted() -
     assert job.status.retry_count == 1
 
 
-async def test_a_pod_that_is_evicted_before_its_job_has_a_status_is_an_event_too(
+async def test_an_eviction_before_the_first_status_counts_as_an_event(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(controller, "CROWDED_S", 3600.0)
@@ -142,7 +142,7 @@ async def test_a_pod_that_is_evicted_before_its_job_has_a_status_is_an_event_too
     assert job.status.retry_count == 1
 
 
-async def test_a_changed_job_is_an_event_also_for_a_policy_with_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_changed_job_triggers_a_policy_with_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Stream(1)
     now = datetime.datetime.now(datetime.UTC)
     monkeypatch.setattr(stream.controller, "_now", lambda: now)
@@ -159,7 +159,7 @@ async def test_a_changed_job_is_an_event_also_for_a_policy_with_a_timeout(monkey
     assert job.status.retry_count == 1
 
 
-async def test_a_changed_job_is_an_event_though_somebody_wrote_to_it_meanwhile() -> None:
+async def test_a_changed_job_triggers_its_policy_despite_a_concurrent_write() -> None:
     stream = Stream(1)
     policy = msgspec.convert({"action": "RestartJob", "event": "JobUpdated"}, LifecyclePolicy)
     await stream.run_all()
@@ -172,7 +172,7 @@ async def test_a_changed_job_is_an_event_though_somebody_wrote_to_it_meanwhile()
 
 
 async def test_a_command_that_could_not_be_deleted_is_deleted_later_and_carried_out_once() -> None:
-    """Left behind, it would be carried out again by the next controller, hours later."""
+    """The next controller would carry out a command that was left behind, hours later."""
     stream = Stream(1)
     await stream.run_all()
     delete, failures = stream.server.delete, ["once"]

@@ -26,7 +26,7 @@ async def test_one_job_costs_one_group_one_pod_and_a_status_per_phase() -> None:
     assert stream.server.requests == {"create podgroups": 1, "create pods": 1, "write jobs/status": 2}
 
 
-async def test_in_a_crowd_pods_come_first_and_good_news_later(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_under_load_pods_come_first_and_good_news_later(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Stream(500)
     await stream.run_all()
     requests = stream.server.requests
@@ -44,7 +44,7 @@ async def test_in_a_crowd_pods_come_first_and_good_news_later(monkeypatch: pytes
     assert requests["write jobs/status"] < 2 * 500
 
 
-async def test_a_job_whose_news_wait_is_not_looked_at_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_with_delayed_news_is_not_polled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller, "CROWDED_S", 3600.0)
     stream = Stream(100)
     await stream.run_all()
@@ -53,7 +53,7 @@ async def test_a_job_whose_news_wait_is_not_looked_at_again_and_again(monkeypatc
     assert min(wait or 0.0 for wait in waits) > controller.CROWDED_S / 2
 
 
-async def test_when_the_crowd_is_gone_the_news_come_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_delayed_news_is_written_once_the_load_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller, "CROWDED_S", 3600.0)
     stream = Stream(100)
     await stream.run_all()
@@ -64,7 +64,7 @@ async def test_when_the_crowd_is_gone_the_news_come_by_themselves(monkeypatch: p
     assert stream.phases() == {"Running"}
 
 
-async def test_a_pod_that_is_given_a_node_is_no_news_for_its_job() -> None:
+async def test_the_assignment_of_a_pod_to_a_node_triggers_no_sync() -> None:
     stream = Stream(1)
     await stream.run_all()
     (pod,) = stream.server.stores["pods"]
@@ -74,7 +74,7 @@ async def test_a_pod_that_is_given_a_node_is_no_news_for_its_job() -> None:
 
 
 @pytest.mark.parametrize("index", ["²", "9" * 5000, "first"])
-async def test_whatever_somebody_writes_into_a_pods_annotations_does_not_end_the_watch(index: str) -> None:
+async def test_arbitrary_annotations_of_a_pod_do_not_break_the_watch(index: str) -> None:
     stream = Stream(1)
     await stream.run_all()
     (pod,) = stream.server.stores["pods"]
@@ -85,7 +85,7 @@ async def test_whatever_somebody_writes_into_a_pods_annotations_does_not_end_the
     assert stream.phases() == {"Running"}
 
 
-async def test_the_end_of_a_job_does_not_wait_for_the_crowd() -> None:
+async def test_the_end_of_a_job_is_written_at_once_under_load() -> None:
     stream = Stream(300)
     await stream.run_all()
     stream.move_pods("Failed")
@@ -93,7 +93,7 @@ async def test_the_end_of_a_job_does_not_wait_for_the_crowd() -> None:
     assert stream.phases() == {"Failed"}
 
 
-async def test_a_job_that_somebody_changed_meanwhile_is_looked_at_again() -> None:
+async def test_a_job_with_a_write_conflict_is_synced_again() -> None:
     stream = Stream(1)
     stream.server.conflicts = 1
     assert await stream.controller.sync(Key("n/j0")) == controller.COALESCE_S
@@ -102,8 +102,8 @@ async def test_a_job_that_somebody_changed_meanwhile_is_looked_at_again() -> Non
     assert stream.server.requests["create podgroups"] == 1
 
 
-async def test_the_hosts_of_a_scaled_job_are_changed_at_once_and_made_again_where_they_are_gone() -> None:
-    """Pods read them when they start, so nobody tries in vain to make them first."""
+async def test_the_host_list_of_a_scaled_job_is_updated_at_once_and_created_again_if_deleted() -> None:
+    """Pods read the list when they start, so no failing attempt to create it comes first."""
     stream = Stream(1)
     server = stream.server
 
@@ -118,10 +118,10 @@ async def test_the_hosts_of_a_scaled_job_are_changed_at_once_and_made_again_wher
     assert server.requests["create configmaps"] >= 2
 
 
-async def test_what_plugins_need_is_made_once_and_removed_once_also_in_a_crowd(
+async def test_objects_of_plugins_are_created_once_and_removed_once_under_load(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """To record it costs one request, to make it again three, and a key for ssh a tenth of a second of CPU."""
+    """Recording an object costs one request, creating it again three, and a key for ssh a tenth of a second of CPU."""
     monkeypatch.setattr(controller, "CROWD", 0)
     stream = Stream(1)
     await stream.scale(1, min_available=1, plugins={"svc": ()})
@@ -134,8 +134,8 @@ async def test_what_plugins_need_is_made_once_and_removed_once_also_in_a_crowd(
         assert (stream.server.requests[f"create {kind}"], stream.server.requests[f"delete {kind}"]) == (1, 1)
 
 
-async def test_the_group_hears_that_fewer_are_needed_before_they_go() -> None:
-    """Else the scheduler takes them for lost."""
+async def test_the_group_asks_for_fewer_pods_before_surplus_pods_are_deleted() -> None:
+    """Otherwise the scheduler takes the pods as lost."""
     stream = Stream(1)
     await stream.scale(3, min_available=3)
     await stream.run_all()
@@ -166,8 +166,8 @@ async def test_a_job_within_the_credit_of_its_queue_gets_its_pods_without_the_sc
     assert stream.server.requests["create pods"] == 3
 
 
-async def test_a_job_within_credit_in_a_crowd_needs_one_look_until_its_pod_runs() -> None:
-    """What the controller made itself comes back as an echo, which tells nothing new."""
+async def test_under_load_a_job_within_credit_needs_one_sync_until_its_pod_runs() -> None:
+    """The watch events of its own writes hold no news for the controller."""
     stream = Stream(100)
     stream.lend(pods="100")
     looks: Counter[Key] = Counter()
@@ -183,8 +183,8 @@ async def test_a_job_within_credit_in_a_crowd_needs_one_look_until_its_pod_runs(
     assert set(looks.values()) == {1}
 
 
-async def test_pods_that_a_running_job_gets_are_counted_soon() -> None:
-    """Their echoes wake nobody, so the look that made them asks for another."""
+async def test_new_pods_of_a_running_job_are_counted_soon() -> None:
+    """Their watch events wake no job, so the sync that created them asks for another one."""
     stream = Stream(1)
     await stream.run_all()
     stream.change(2, min_available=1)
@@ -202,10 +202,10 @@ async def test_pods_that_a_running_job_gets_are_counted_soon() -> None:
     assert job.status.pending == 1
 
 
-async def test_a_job_asks_for_another_look_while_a_pod_that_it_made_is_not_shown(
+async def test_a_job_asks_for_another_sync_until_the_watch_shows_its_pods(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The pod may have gone while the watch was cut, and then nothing else brings the controller back."""
+    """The pod may have gone while the watch was cut, and no event would then trigger a sync."""
     stream = Stream(1)
     await stream.run_all()
     stream.change(2, min_available=1)
@@ -221,10 +221,10 @@ async def test_a_job_asks_for_another_look_while_a_pod_that_it_made_is_not_shown
     assert stream.server.requests["create pods"] == 3
 
 
-async def test_where_the_server_takes_no_phase_from_the_maker_pods_wait_for_the_scheduler(
+async def test_pods_wait_for_the_scheduler_if_the_server_drops_the_phase_of_a_new_group(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As with a PodGroup definition that keeps its status to itself."""
+    """As with a PodGroup definition whose status is a subresource."""
     stream = Stream(1)
     stream.lend(pods="8")
     real = stream.server.create
@@ -239,7 +239,7 @@ async def test_where_the_server_takes_no_phase_from_the_maker_pods_wait_for_the_
     assert stream.phases() == {"Running"}
 
 
-async def test_a_group_that_could_not_be_made_leaves_the_credit_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_group_that_could_not_be_created_spends_no_credit(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Stream(1)
     stream.lend(pods="1")
     real = stream.server.create

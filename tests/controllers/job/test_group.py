@@ -1,4 +1,4 @@
-"""The PodGroup of a job: what it asks for, and when it has to change."""
+"""The PodGroup of a job: its requests, and when it has to change."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def a_task(name: str, replicas: int, cpu: str, *, priority: str = "", **more: An
     return {"name": name, "replicas": replicas, "template": {"spec": pod}, **more}
 
 
-def test_a_gang_asks_for_what_all_its_members_ask_for() -> None:
+def test_a_gang_requests_the_sum_of_its_members() -> None:
     job = a_job(a_task("a", 2, "500m"), a_task("b", 3, "1"))
     assert group_spec(job, {}) == PodGroupSpec(
         min_member=5,
@@ -34,12 +34,12 @@ def test_the_tasks_with_the_highest_priority_count_first() -> None:
     assert min_resources(a_job(*tasks, minAvailable=3).spec, {})["cpu"] == "3"
 
 
-def test_a_tasks_own_minimum_counts_before_anybodys_surplus() -> None:
+def test_the_minima_of_all_tasks_count_before_surplus_replicas() -> None:
     tasks = (a_task("a", 4, "1", minAvailable=1), a_task("b", 4, "10", minAvailable=1))
     assert min_resources(a_job(*tasks, minAvailable=3).spec, {})["cpu"] == "12"
 
 
-def test_limits_stand_in_for_requests_and_init_containers_for_more() -> None:
+def test_limits_replace_missing_requests_and_larger_init_containers_count() -> None:
     pod = {
         "containers": [{"resources": {"limits": {"nvidia.com/gpu": 1, "memory": "1Gi"}, "requests": {"cpu": "1"}}}],
         "initContainers": [
@@ -58,7 +58,7 @@ def test_limits_stand_in_for_requests_and_init_containers_for_more() -> None:
     }
 
 
-def test_a_job_without_requests_asks_for_its_pods_and_one_without_pods_for_nothing() -> None:
+def test_a_job_without_requests_counts_pods_and_an_empty_job_requests_nothing() -> None:
     bare = {"name": "t", "replicas": 3, "template": {"spec": {"containers": [{"name": "main"}]}}}
     assert min_resources(a_job(bare).spec, {}) == {"pods": "3", "count/pods": "3"}
     assert min_resources(a_job({**bare, "replicas": 0}).spec, {}) == {}
@@ -75,7 +75,7 @@ def test_partitions_become_sub_groups() -> None:
     assert group.network_topology.mode == "soft"
 
 
-def test_only_what_differs_is_changed_and_equal_amounts_are_equal() -> None:
+def test_only_differences_are_patched_and_notation_does_not_matter() -> None:
     wanted = group_spec(a_job(a_task("a", 2, "500m")), {})
     less_plain = {"cpu": "1000m", "requests.cpu": "1000m", "pods": 2, "count/pods": "2"}
     same = msgspec.structs.replace(wanted, min_resources=less_plain)

@@ -77,7 +77,7 @@ class Life(RuleBasedStateMachine):
         order = Order(action, f"c{self.commands}", f"u{self.commands}")
         retries = self.job.status.retry_count
         self._carry_out(self._decide(order), stop_after)
-        # The process died before it could delete the command: it is read a second time.
+        # The process died before it could delete the command, so the next one reads it again.
         once = self.job.status.retry_count
         self._carry_out(self._decide(order), None)
         assert self.job.status.retry_count <= max(once, retries + 1)
@@ -123,7 +123,7 @@ class Life(RuleBasedStateMachine):
         return decide(world)
 
     def _carry_out(self, plan: Plan, stop_after: int | None) -> None:
-        """The controller's order: intention, removal, group, pods, counts. It dies after `stop_after` requests."""
+        """The order of the controller: intention, removal, group, pods, counts. It dies after `stop_after` requests."""
         requests: list[Any] = []
         if plan.reaction is not None:
             requests.append(lambda: self._store(plan.status))
@@ -184,7 +184,7 @@ class Life(RuleBasedStateMachine):
             assert set(self.phases[finals[0] :]) == {self.phases[finals[0]]}
 
     def teardown(self) -> None:
-        """Left alone, the job comes to rest: every look after the last change decides nothing new."""
+        """Without further changes the job comes to rest: later syncs decide nothing new."""
         for _ in range(30):
             if self.group is not None and self.group.status.phase == "Pending":
                 self.the_scheduler_looks("Inqueue")
@@ -198,7 +198,7 @@ class Life(RuleBasedStateMachine):
         raise AssertionError(f"the job does not come to rest: {self.phases[-10:]}, {self.job.status}")
 
     def _is_sound(self) -> None:
-        """What a job at rest looks like: in no phase of passage, and either whole or without a living pod."""
+        """Whether a job is at rest: in no transitional phase, and either complete or without a living pod."""
         phase = phase_of(self.job)
         assert phase in (P.PENDING, P.RUNNING, P.ABORTED) or phase.final
         living = [pod for pod in self.pods.values() if pod.alive]

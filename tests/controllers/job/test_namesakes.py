@@ -1,4 +1,4 @@
-"""A job finds a name taken: by an earlier job of its name, or by somebody else."""
+"""A job finds a name taken: by an earlier job of its name, or by a foreign object."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ async def until_admitted(stream: Stream) -> None:
     await stream.settle()
 
 
-async def test_the_pod_of_an_earlier_job_is_waited_for_and_not_asked_about_again_and_again() -> None:
+async def test_a_job_waits_without_polling_for_the_pod_of_an_earlier_job() -> None:
     stream = Stream(1)
     stream.server.stores["pods"].put(a_pod_of(owner("an earlier one")))
     await until_admitted(stream)
@@ -50,7 +50,7 @@ async def test_the_pod_of_an_earlier_job_is_waited_for_and_not_asked_about_again
 @pytest.mark.parametrize(
     ("owners", "whose"), [([], "is not this job's"), (owner("u9", "j0-main"), "belongs to the Job j0-main")]
 )
-async def test_the_pod_of_somebody_else_is_told_to_the_user_and_tried_again_with_pauses(
+async def test_a_foreign_pod_is_reported_and_creation_is_retried_with_pauses(
     owners: list[dict[str, Any]], whose: str
 ) -> None:
     stream = Stream(1)
@@ -60,7 +60,7 @@ async def test_the_pod_of_somebody_else_is_told_to_the_user_and_tried_again_with
     assert stream.server.requests["create pods"] == 0
 
 
-async def test_a_pod_that_the_watch_has_not_shown_yet_is_looked_for_soon() -> None:
+async def test_a_job_syncs_again_soon_for_a_pod_that_the_watch_has_not_shown() -> None:
     stream = Stream(1)
     stream.server.others["pods", "j0-main-0"] = a_pod_of([])
     await until_admitted(stream)
@@ -75,7 +75,7 @@ async def test_a_pod_that_the_watch_has_not_shown_yet_is_looked_for_soon() -> No
 @pytest.mark.parametrize(
     ("plural", "name"), [("services", "j0"), ("configmaps", "j0-svc"), ("networkpolicies", "j0"), ("secrets", "j0-ssh")]
 )
-async def test_what_plugins_need_is_not_taken_from_others(
+async def test_plugins_do_not_use_the_objects_of_others(
     plural: str, name: str, owners: list[dict[str, Any]], whose: str
 ) -> None:
     """That of an earlier job is collected soon, and the new one would be without; somebody else's would be changed,
@@ -103,10 +103,10 @@ async def test_what_plugins_need_is_not_taken_from_others(
 @pytest.mark.parametrize(
     ("plural", "name"), [("services", "j0"), ("configmaps", "j0-svc"), ("networkpolicies", "j0"), ("secrets", "j0-ssh")]
 )
-async def test_what_others_made_by_the_names_of_a_running_job_is_neither_changed_nor_deleted_with_it(
+async def test_foreign_objects_with_the_names_of_a_running_job_are_neither_changed_nor_deleted(
     plural: str, name: str, owners: list[dict[str, Any]]
 ) -> None:
-    """Somebody deleted the job's own; it was recorded as made all the same."""
+    """A user deleted the object of the job, which is still recorded as created."""
     stream = Stream(1)
     await stream.scale(1, min_available=1, plugins={"svc": (), "ssh": ()})
     await stream.run_all()
@@ -122,8 +122,8 @@ async def test_what_others_made_by_the_names_of_a_running_job_is_neither_changed
     assert stream.server.requests[f"change {plural}"] == 0
 
 
-async def test_what_plugins_need_and_the_job_has_already_is_used() -> None:
-    """The program died after it was made, and before that was recorded."""
+async def test_existing_objects_of_the_job_are_reused_by_plugins() -> None:
+    """The program died after it created the object and before it recorded that."""
     stream = Stream(1)
     for plural, name in (("services", "j0"), ("configmaps", "j0-svc"), ("networkpolicies", "j0")):
         stream.server.others[plural, name] = an_object_of(name, owner("u0"))
@@ -133,7 +133,7 @@ async def test_what_plugins_need_and_the_job_has_already_is_used() -> None:
     assert stream.server.requests["change configmaps"] == 1
 
 
-async def test_the_claim_of_an_earlier_job_is_not_used_and_that_of_anybody_else_is() -> None:
+async def test_the_claim_of_an_earlier_job_is_not_used_but_a_foreign_claim_is() -> None:
     volumes = [{"mountPath": "/data", "volumeClaimName": "data", "volumeClaim": {}}]
     stream = Stream(1)
     stream.server.others[CLAIMS.plural, "data"] = an_object_of("data", owner("an earlier one"))
@@ -147,7 +147,7 @@ async def test_the_claim_of_an_earlier_job_is_not_used_and_that_of_anybody_else_
     assert stream.server.requests["create persistentvolumeclaims"] == 0
 
 
-async def test_the_hosts_of_a_job_are_changed_although_it_is_not_their_first_owner() -> None:
+async def test_the_host_list_of_a_job_is_updated_even_if_it_is_not_the_first_owner() -> None:
     stream = Stream(1)
     await stream.scale(1, min_available=1, plugins={"svc": ()})
     await stream.run_all()

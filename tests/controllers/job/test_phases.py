@@ -68,11 +68,11 @@ def test_only_an_aborted_job_can_be_resumed(phase: P) -> None:
 
 @pytest.mark.parametrize("action", ["SyncJob", "EnqueueJob", "RestartTask", "OpenQueue", "nonsense"])
 @pytest.mark.parametrize("phase", list(P))
-def test_an_order_without_meaning_changes_nothing(phase: P, action: str) -> None:
+def test_an_inapplicable_command_changes_nothing(phase: P, action: str) -> None:
     assert step(a_job(phase), RUNNING_POD, order=command(action)).reaction is None
 
 
-def test_an_order_that_was_carried_out_already_is_recognised() -> None:
+def test_a_command_that_was_already_carried_out_is_recognised() -> None:
     job = a_job("Running")
     first = step(job, RUNNING_POD, order=command("RestartJob"))
     again = step(
@@ -110,11 +110,11 @@ def test_a_pending_job_runs_when_enough_pods_have_started(pods: tuple[str, ...],
         ({}, ("Running", "Running", "Unknown"), P.RUNNING),
     ],
 )
-def test_where_a_running_job_goes(spec: dict[str, Any], pods: tuple[str, ...], leads_to: P) -> None:
+def test_the_next_phase_of_a_running_job(spec: dict[str, Any], pods: tuple[str, ...], leads_to: P) -> None:
     assert phase_after(step(a_job("Running", **spec), pods_in(*pods))) == leads_to
 
 
-def test_a_task_whose_own_minimum_did_not_succeed_fails_the_job() -> None:
+def test_a_task_below_its_minimum_of_successes_fails_the_job() -> None:
     tasks = [
         {"name": "ps", "replicas": 1, "minAvailable": 1, "template": {}},
         {"name": "worker", "replicas": 3, "minAvailable": 1, "template": {}},
@@ -143,7 +143,7 @@ def test_a_restarting_job_waits_for_its_old_pods_and_then_starts_over() -> None:
     assert gone.create == ()
 
 
-def test_the_group_of_the_last_life_goes_before_the_next_one_is_made() -> None:
+def test_the_group_of_the_previous_life_is_deleted_before_the_next_one_is_created() -> None:
     restarting = a_job("Restarting", status={"version": 1, "retryCount": 1})
     assert step(restarting, [], group=a_group("Running", 0)).group is GroupTarget.ABSENT
     assert step(restarting, [], group=a_group("Running", None)).group is GroupTarget.ABSENT
@@ -153,7 +153,7 @@ def test_the_group_of_the_last_life_goes_before_the_next_one_is_made() -> None:
     assert step(pending, [], group=None).group is GroupTarget.PRESENT
 
 
-def test_the_last_retry_fails_the_job_and_keeps_what_has_finished() -> None:
+def test_the_last_retry_fails_the_job_and_keeps_finished_pods() -> None:
     job = a_job("Running", status={"retryCount": 2})
     plan = step(job, pods_in("Failed", "Succeeded", "Running"), order=command("RestartJob"))
     assert [pod.index for pod in plan.delete] == [2]
@@ -166,7 +166,7 @@ def test_the_last_retry_fails_the_job_and_keeps_what_has_finished() -> None:
 @pytest.mark.parametrize(
     ("phase", "end"), [(P.ABORTING, P.ABORTED), (P.TERMINATING, P.TERMINATED), (P.COMPLETING, P.COMPLETED)]
 )
-def test_an_ending_ends_when_no_pod_is_alive(phase: P, end: P) -> None:
+def test_an_ending_phase_ends_when_no_pod_is_alive(phase: P, end: P) -> None:
     job = a_job(phase, status={"version": 1})
     for alive in ("Running", "Pending", "Unknown"):
         plan = step(job, pods_in("Succeeded", "Failed", alive))
@@ -178,7 +178,7 @@ def test_an_ending_ends_when_no_pod_is_alive(phase: P, end: P) -> None:
 
 
 @pytest.mark.parametrize("phase", [P.COMPLETED, P.FAILED, P.TERMINATED, P.ABORTED])
-def test_nothing_moves_a_job_that_is_over(phase: P) -> None:
+def test_a_final_phase_never_changes(phase: P) -> None:
     job = a_job(phase, policies=[on("*", "RestartJob")])
     plan = step(job, pods_in("Failed", "Running", "Succeeded"))
     assert (phase_after(plan), plan.reaction, plan.create) == (phase, None, ())
@@ -186,7 +186,7 @@ def test_nothing_moves_a_job_that_is_over(phase: P) -> None:
     assert (plan.group, plan.plugin_objects) == (GroupTarget.ABSENT, False)
 
 
-def test_a_resumed_job_keeps_what_has_finished_and_runs_the_rest_anew() -> None:
+def test_a_resumed_job_keeps_finished_pods_and_runs_the_rest_again() -> None:
     job = a_job("Aborted", status={"version": 1})
     resumed = step(job, pods_in("Succeeded"), order=command("ResumeJob"))
     assert resumed.delete == ()
@@ -197,8 +197,8 @@ def test_a_resumed_job_keeps_what_has_finished_and_runs_the_rest_anew() -> None:
     assert [slot.index for slot in step(job, pods_in("Succeeded")).create] == [1, 2]
 
 
-def test_a_job_scaled_down_while_it_was_aborted_does_not_count_what_it_has_too_many() -> None:
-    """A pod that had finished stands for none of those that still run."""
+def test_a_job_scaled_down_while_aborted_does_not_count_surplus_pods() -> None:
+    """A finished surplus pod does not replace one that still has to run."""
     fewer = [{"name": "worker", "replicas": 2, "template": {}}]
     job = a_job("Running", tasks=fewer, status={"version": 2}, reason="")
     finished = [a_pod(0, "Succeeded", version=0), a_pod(2, "Succeeded", version=0)]
@@ -208,7 +208,7 @@ def test_a_job_scaled_down_while_it_was_aborted_does_not_count_what_it_has_too_m
     assert (plan.status.succeeded, plan.status.running) == (1, 1)
 
 
-def test_scaling_makes_what_is_missing_and_removes_what_is_too_much() -> None:
+def test_scaling_creates_missing_pods_and_removes_surplus_ones() -> None:
     up = step(a_job("Running", tasks=[{"name": "worker", "replicas": 5, "template": {}}]), RUNNING_POD)
     assert [slot.index for slot in up.create] == [3, 4]
     down = step(a_job("Running", tasks=[{"name": "worker", "replicas": 1, "template": {}}]), RUNNING_POD)
@@ -218,7 +218,7 @@ def test_scaling_makes_what_is_missing_and_removes_what_is_too_much() -> None:
     assert len(renamed.delete) == 3
 
 
-def test_a_name_that_is_still_in_use_is_not_made_again() -> None:
+def test_a_pod_name_that_is_still_in_use_is_not_created_again() -> None:
     plan = step(a_job("Running"), [a_pod(0), a_pod(1, terminating=True)])
     assert [slot.index for slot in plan.create] == [2]
 
@@ -246,7 +246,7 @@ def test_a_task_waits_for_those_that_it_depends_on(depends: dict[str, object], p
     assert bool(plan.create) == starts
 
 
-def test_a_pod_that_runs_and_is_not_ready_is_not_waited_past() -> None:
+def test_a_running_pod_that_is_not_ready_still_blocks_dependent_tasks() -> None:
     tasks = [
         {"name": "ps", "replicas": 1, "template": {}},
         {"name": "worker", "replicas": 1, "template": {}, "dependsOn": {"name": ["ps"]}},
@@ -255,15 +255,15 @@ def test_a_pod_that_runs_and_is_not_ready_is_not_waited_past() -> None:
     assert plan.create == ()
 
 
-def test_counts_are_by_phase_and_task_and_leave_out_what_is_leaving() -> None:
+def test_counts_are_by_phase_and_task_without_terminating_pods() -> None:
     pods = [*pods_in("Running", "Pending", "Strange"), a_pod(7, terminating=True)]
     status = step(a_job("Running", minAvailable=1), pods).status
     assert (status.running, status.pending, status.unknown, status.terminating) == (1, 1, 1, 1)
     assert status.task_status_count["worker"].phase == {"Running": 1, "Pending": 1, "Unknown": 1}
 
 
-def test_pods_are_made_in_portions_however_many_somebody_asks_for() -> None:
-    """A slip of the finger must not fill the memory of a controller that all jobs share."""
+def test_pods_are_created_in_portions() -> None:
+    """A typo must not fill the memory of a controller that all jobs share."""
     job = a_job("Pending", tasks=[{"name": "worker", "replicas": 2**31 - 1, "minAvailable": 1, "template": {}}])
     first = step(job)
     assert [slot.index for slot in first.create] == list(range(PORTION))

@@ -1,4 +1,4 @@
-"""Policies: what happened, whose policy answers, and what then becomes of which pods."""
+"""Policies: the events, the policy that answers, and the affected pods."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -53,20 +53,20 @@ def test_nothing_else_triggers_a_policy(event: str) -> None:
 
 
 @pytest.mark.parametrize("event", WORLDS)
-def test_the_wildcard_stands_for_what_went_wrong_or_is_done(event: str) -> None:
+def test_the_wildcard_stands_for_failures_and_completions(event: str) -> None:
     reacted = step(a_job("Running", policies=[on("*", "AbortJob")]), **WORLDS[event]).reaction is not None
     assert reacted == (event not in ("PodPending", "JobUpdated"))
 
 
-def test_a_job_that_was_scaled_down_lacks_nothing_whatever_its_group_says() -> None:
-    """The scheduler may see the pods go before it hears that fewer are needed."""
+def test_a_scaled_down_job_lacks_no_pods_even_if_its_group_reports_it() -> None:
+    """The scheduler may see the pods go before it knows that fewer are needed."""
     fewer = [{"name": "worker", "replicas": 2, "template": {}}]
     job = a_job("Running", tasks=fewer, policies=[on("Unknown", "RestartJob")])
     pods = [a_pod(0), a_pod(1), a_pod(2, terminating=True, marked=True)]
     assert step(job, pods, group=a_group("Unknown")).reaction is None
 
 
-def test_a_job_of_which_enough_are_up_may_still_lack_one_of_a_role() -> None:
+def test_a_job_with_enough_pods_may_still_lack_one_of_a_role() -> None:
     roles = [
         {"name": "master", "replicas": 1, "minAvailable": 1, "template": {}},
         {"name": "worker", "replicas": 3, "minAvailable": 1, "template": {}},
@@ -107,14 +107,14 @@ def test_a_completed_task_counts_before_a_failed_neighbour() -> None:
     assert phase_after(step(job, pods)) == P.COMPLETING
 
 
-def test_a_task_is_complete_though_a_part_of_it_was_done_before_the_job_was_resumed() -> None:
+def test_a_task_completed_partly_before_a_resume_is_complete() -> None:
     job = a_job("Running", status={"version": 2}, reason="", policies=[on("TaskCompleted", "CompleteJob")])
     earlier = pods_in("Succeeded", "Succeeded", version=0)
     assert step(job, [*earlier, a_pod(2, version=2)]).reaction is None
     assert phase_after(step(job, [*earlier, a_pod(2, "Succeeded", version=2)])) == P.COMPLETING
 
 
-def test_a_task_is_not_complete_by_a_pod_that_it_no_longer_wants() -> None:
+def test_surplus_pods_do_not_complete_a_task() -> None:
     fewer = [{"name": "worker", "replicas": 2, "template": {}}]
     job = a_job("Running", tasks=fewer, policies=[on("TaskCompleted", "CompleteJob")])
     assert step(job, pods_in("Running", "Succeeded", "Succeeded")).reaction is None
@@ -126,7 +126,7 @@ def test_a_task_that_was_complete_in_an_earlier_life_is_no_event_in_the_next(rea
     assert step(job, pods_in("Succeeded", "Succeeded", "Succeeded", version=1)).reaction is None
 
 
-def test_a_timeout_is_waited_for_and_ends_with_its_cause() -> None:
+def test_a_timeout_delays_the_action_and_ends_with_its_cause() -> None:
     job = a_job("Running", policies=[on("PodFailed", "RestartJob", timeout="2m")])
     fresh = step(job, [a_pod(0, "Failed", finished_s=NOW_S - 30), a_pod(1), a_pod(2)])
     assert fresh.reaction is None
@@ -150,19 +150,19 @@ def test_a_pending_pod_needs_a_timeout_to_matter() -> None:
     assert step(job, **WORLDS["PodPending"]).reaction is None
 
 
-def test_pods_that_vanished_are_evictions_too() -> None:
+def test_pods_that_disappeared_count_as_evicted() -> None:
     job = a_job("Running", policies=[on("PodEvicted", "RestartJob")])
     plan = step(job, RUNNING[:2], gone=[("worker", "train-worker-2")])
     assert phase_after(plan) == P.RESTARTING
 
 
-def test_pods_of_an_earlier_life_and_pods_that_we_end_ourselves_are_no_events() -> None:
+def test_pods_of_an_earlier_life_and_pods_deleted_by_the_controller_cause_no_events() -> None:
     job = a_job("Running", status={"version": 2}, policies=[on("*", "AbortJob")], minAvailable=1)
     pods = [a_pod(0, "Failed", version=1), a_pod(1, version=2, terminating=True, marked=True), a_pod(2, version=2)]
     assert step(job, pods).reaction is None
 
 
-def test_pods_beyond_the_replicas_are_no_events() -> None:
+def test_pods_beyond_the_replicas_cause_no_events() -> None:
     job = a_job("Running", policies=[on("PodEvicted", "AbortJob")])
     assert step(job, [*RUNNING, a_pod(3, terminating=True)]).reaction is None
 
@@ -193,7 +193,7 @@ PART_PODS = [*pods_in("Running", task="ps"), *pods_in("Running", "Running", "Run
         ("RestartTask", ["train-worker-0", "train-worker-1", "train-worker-2", "train-worker-3"]),
     ],
 )
-def test_targeted_restarts_take_their_target_and_leave_group_and_version(action: str, restarted: list[str]) -> None:
+def test_partial_restarts_delete_their_target_and_keep_group_and_version(action: str, restarted: list[str]) -> None:
     job = a_job("Running", tasks=PARTS, policies=[on("PodFailed", action)])
     plan = step(job, PART_PODS)
     assert phase_after(plan) == P.RESTARTING
@@ -208,7 +208,7 @@ def test_a_targeted_restart_is_counted_once_and_comes_back() -> None:
     job = a_job("Running", policies=[on("PodFailed", "RestartPod")])
     pods = pods_in("Running", "Running", "Failed")
     plan = step(job, pods)
-    # The controller died after storing that: the next one finds the failed pod and no mark.
+    # The controller died after storing the status: the next one finds the failed pod without a mark.
     job = msgspec.structs.replace(job, status=plan.status)
     again = step(job, pods)
     assert again.status.retry_count == 1
@@ -234,13 +234,13 @@ def test_a_partition_restart_of_a_vanished_pod_takes_its_neighbours() -> None:
     assert [pod.name for pod in plan.delete] == ["train-worker-2"]
 
 
-def test_what_happened_is_listed_once_each() -> None:
+def test_each_event_is_listed_once() -> None:
     job = a_job("Running")
     found = happenings(job.spec, 0, [a_pod(0, "Failed"), a_pod(1, terminating=True), a_pod(2, "Pending")])
     assert [str(each.event) for each in found] == ["PodFailed", "PodEvicted", "PodPending"]
 
 
-def test_a_pod_that_was_marked_and_not_deleted_is_deleted_by_whoever_comes_next() -> None:
+def test_a_pod_that_was_marked_and_not_deleted_is_deleted_after_a_restart_of_the_controller() -> None:
     job = a_job("Restarting", reason="RestartPod", status={"retryCount": 1})
     plan = step(job, [*RUNNING[:2], a_pod(2, "Failed", marked=True)])
     assert [pod.index for pod in plan.delete] == [2]
@@ -270,10 +270,10 @@ WORKERS = [f"train-worker-{index}" for index in range(4)]
         ("TaskCompleted", "RestartTask", {"pods": pods_in(*["Succeeded"] * 4)}, WORKERS),
     ],
 )
-def test_a_targeted_restart_that_was_stored_is_carried_out_by_whoever_comes_next(
+def test_a_stored_partial_restart_is_carried_out_after_a_restart_of_the_controller(
     event: str, action: str, world: dict[str, Any], restarted: list[str]
 ) -> None:
-    """The controller died between the marks: what it reacted to is marked, or gone, and nothing else is."""
+    """The controller died while marking pods: the cause is marked or gone, and the other pods are not marked."""
     job = a_job("Running", tasks=PARTS, policies=[on(event, action)])
     plan = step(job, **world)
     assert names(plan.delete) == restarted
@@ -289,7 +289,7 @@ def test_a_targeted_restart_that_was_stored_is_carried_out_by_whoever_comes_next
     assert phase_after(step(job, left)) == P.PENDING
 
 
-def test_two_tasks_that_restart_at_once_are_both_restarted_by_whoever_comes_next() -> None:
+def test_two_stored_restarts_are_both_carried_out_after_a_restart_of_the_controller() -> None:
     tasks: list[dict[str, Any]] = [{"name": name, "replicas": 2, "template": {}} for name in ("ps", "worker")]
     job = a_job("Running", tasks=tasks, policies=[on("PodFailed", "RestartTask")])
     pods = [*pods_in("Running", "Failed", task="ps"), *pods_in("Running", "Failed")]
@@ -313,7 +313,7 @@ def test_a_job_restarts_as_a_whole_although_a_part_of_it_restarts_already() -> N
 
 
 @pytest.mark.parametrize("action", ["RestartPod", "RestartPartition", "RestartTask"])
-def test_on_the_last_retry_a_targeted_restart_keeps_what_is_finished(action: str) -> None:
+def test_on_the_last_retry_a_partial_restart_keeps_finished_pods(action: str) -> None:
     job = a_job("Running", tasks=PARTS, policies=[on("PodFailed", action)], status={"retryCount": 2})
     plan = step(job, PART_PODS)
     assert "train-worker-3" not in names(plan.delete)
@@ -324,14 +324,14 @@ def test_on_the_last_retry_a_targeted_restart_keeps_what_is_finished(action: str
     assert names(step(job, PART_PODS).delete) == ["train-ps-0", *WORKERS[:3]]
 
 
-def test_what_was_lost_while_nobody_looked_is_found_however_many_are_asked_for() -> None:
+def test_pods_lost_while_no_controller_ran_are_found() -> None:
     tasks = [{"name": "worker", "replicas": 2**31 - 1, "minAvailable": 1, "template": {}}]
     job = a_job("Running", tasks=tasks, status={"taskStatusCount": {"worker": {"phase": {"Running": 3}}}})
     assert names(lost_while_away(job, pods_in("Running"))) == ["train-worker-1", "train-worker-2"]
 
 
 @pytest.mark.parametrize("reason", ["RestartTask", "RestartPod", "RestartPartition"])
-def test_a_pod_that_is_lost_while_nobody_looks_and_another_task_restarts_is_an_eviction(reason: str) -> None:
+def test_a_pod_lost_while_no_controller_ran_and_another_task_restarts_counts_as_evicted(reason: str) -> None:
     counts = {"ps": {"phase": {"Running": 1}}, "worker": {"phase": {"Running": 1}}}
     job = a_job("Restarting", tasks=PARTS, reason=reason, status={"retryCount": 1, "taskStatusCount": counts})
     staying = [a_pod(index, marked=index > 0) for index in range(4)]
@@ -348,7 +348,7 @@ def test_a_pod_that_is_lost_while_nobody_looks_and_another_task_restarts_is_an_e
     ],
 )
 def test_an_event_of_a_task_that_names_no_pod_restarts_the_task(event: str, pods: list[PodView], action: str) -> None:
-    """Not its first partition, which may be well, and not nothing, which would cost all retries in a second."""
+    """Not its first partition, which may be healthy, and not nothing, which would use up all retries in a second."""
     job = a_job("Running", tasks=PARTS, policies=[on(event, action)])
     plan = step(job, pods)
     assert names(plan.delete) == WORKERS
@@ -356,7 +356,7 @@ def test_an_event_of_a_task_that_names_no_pod_restarts_the_task(event: str, pods
     assert names(step(job, pods).delete) == WORKERS
 
 
-def test_a_task_without_partitions_is_one() -> None:
-    """A restart of nothing would cost all retries in a second."""
+def test_a_task_without_partitions_is_a_single_partition() -> None:
+    """A restart of nothing would use up all retries in a second."""
     job = a_job("Running", policies=[on("PodFailed", "RestartPartition")])
     assert names(step(job, pods_in("Running", "Failed", "Running")).delete) == WORKERS[:3]

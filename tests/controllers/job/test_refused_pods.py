@@ -1,4 +1,4 @@
-"""What the API server refuses: pods that it does not take are tried again ever more slowly, and the job says why."""
+"""Pods that the API server refuses: they are retried with growing pauses, and the job tells the reason."""
 
 import asyncio
 import re
@@ -20,7 +20,7 @@ DENIED = ApiError(400, "BadRequest", 'admission webhook "guard.example.com" deni
 
 
 class Clock:
-    """A monotonic clock that somebody sets."""
+    """A monotonic clock that the test sets."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -37,7 +37,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def refuse(stream: Stream, error: ApiError, *, tasks: tuple[str, ...] = ("main",)) -> None:
-    """From now on no pod of these tasks is taken."""
+    """From now on all pods of these tasks are refused."""
     create = stream.server.create
 
     async def refusing(resource: Resource[Any], body: Any, namespace: str) -> Any:
@@ -64,7 +64,7 @@ def state(stream: Stream) -> Any:
 
 
 async def waits_s(stream: Stream, clock: Clock, times: int) -> list[float]:
-    """How long the job asks to be left alone, each time that it is looked at when that is over."""
+    """The pauses that the job asks for, one after the other."""
     waits = []
     for _ in range(times):
         await stream.settle()
@@ -76,15 +76,15 @@ async def waits_s(stream: Stream, clock: Clock, times: int) -> list[float]:
     return waits
 
 
-async def test_refused_pods_are_tried_again_ever_more_slowly_up_to_a_minute(clock: Clock) -> None:
+async def test_refused_pods_are_retried_with_pauses_that_grow_to_a_minute(clock: Clock) -> None:
     stream = await admitted(1, QUOTA)
     waits = await waits_s(stream, clock, 12)
     assert waits == sorted(waits)
     assert waits[-3:] == [60.0] * 3
 
 
-async def test_changes_of_other_pods_do_not_hurry_what_is_refused(clock: Clock) -> None:
-    """A thousand pods of which half are over the quota would else be tried anew whenever one of the others moves."""
+async def test_changes_of_other_pods_do_not_trigger_a_retry(clock: Clock) -> None:
+    """Otherwise a thousand pods, half of them over the quota, would be retried whenever one of the others changes."""
     stream = await admitted(5, QUOTA)
     tried = stream.server.requests["create pods"]
     for _ in range(20):
@@ -93,7 +93,7 @@ async def test_changes_of_other_pods_do_not_hurry_what_is_refused(clock: Clock) 
     assert stream.server.requests["create pods"] == tried == 5
 
 
-async def test_where_pods_were_refused_one_of_each_task_is_tried_first(clock: Clock) -> None:
+async def test_a_retry_tries_one_pod_of_each_task_first(clock: Clock) -> None:
     stream = await admitted(5, QUOTA)
     clock.now_s += 60.0
     stream.woken[JOB] = None
@@ -109,7 +109,7 @@ async def test_where_pods_were_refused_one_of_each_task_is_tried_first(clock: Cl
         (INVALID, "no pods can be created from this template: .*image: Required value.*submit the job again"),
     ],
 )
-async def test_the_user_reads_why_in_one_event_and_in_the_status(clock: Clock, error: ApiError, words: str) -> None:
+async def test_the_reason_is_in_one_event_and_in_the_status(clock: Clock, error: ApiError, words: str) -> None:
     stream = await admitted(3, error)
     clock.now_s += 10.0
     stream.woken[JOB] = None
@@ -122,7 +122,7 @@ async def test_the_user_reads_why_in_one_event_and_in_the_status(clock: Clock, e
     assert re.search(words, state(stream).message)
 
 
-async def test_a_job_whose_pods_are_taken_in_the_end_says_nothing_more(clock: Clock) -> None:
+async def test_the_reason_disappears_once_the_pods_are_accepted(clock: Clock) -> None:
     stream = Stream(1)
     create = stream.server.create
     refuse(stream, QUOTA)
@@ -139,7 +139,7 @@ async def test_a_job_whose_pods_are_taken_in_the_end_says_nothing_more(clock: Cl
     assert (state(stream).phase, state(stream).reason, state(stream).message) == ("Running", "", "")
 
 
-async def test_a_task_that_cannot_be_made_does_not_keep_another_from_it(clock: Clock) -> None:
+async def test_a_task_whose_pods_are_refused_does_not_block_others(clock: Clock) -> None:
     stream = Stream(1)
     (job,) = stream.server.stores["jobs"]
     other = msgspec.structs.replace(job.spec.tasks[0], name="other", replicas=3)
@@ -151,7 +151,7 @@ async def test_a_task_that_cannot_be_made_does_not_keep_another_from_it(clock: C
     assert len(stream.server.stores["pods"]) == 3
 
 
-async def test_a_job_that_is_changed_is_tried_at_once(clock: Clock) -> None:
+async def test_a_changed_job_is_retried_at_once(clock: Clock) -> None:
     stream = await admitted(2, QUOTA)
     tried = stream.server.requests["create pods"]
     await stream.scale(1, min_available=1)
@@ -159,7 +159,7 @@ async def test_a_job_that_is_changed_is_tried_at_once(clock: Clock) -> None:
 
 
 async def later(stream: Stream) -> None:
-    """The time in which counts and words within a phase are gathered is over."""
+    """The time during which counts and messages within a phase are gathered is over."""
     for _ in range(3):
         await asyncio.sleep(controller.COALESCE_S)
         stream.woken[JOB] = None
@@ -186,10 +186,10 @@ async def later(stream: Stream) -> None:
         ({"metadata": {"annotations": "x"}}, "metadata.annotations"),
     ],
 )
-async def test_a_template_that_is_none_is_told_and_not_a_failure(
+async def test_an_invalid_template_is_reported_without_an_exception(
     clock: Clock, template: dict[str, Any], words: str, plugins: dict[str, tuple[str, ...]]
 ) -> None:
-    """Nobody looks into templates before the controller where there are no webhooks."""
+    """Without webhooks, the controller is the first to check templates."""
     stream = Stream(1)
     (job,) = stream.server.stores["jobs"]
     task = msgspec.structs.replace(job.spec.tasks[0], template=template)

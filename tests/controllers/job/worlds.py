@@ -48,7 +48,7 @@ def a_group(phase: str = "Inqueue", version: int | None = 0) -> PodGroup:
 
 
 def step(job: Job, pods: list[PodView] | None = None, **more: Any) -> Plan:
-    """One decision; by default the scheduler has let the group in."""
+    """One decision. By default the group is admitted."""
     more.setdefault("group", a_group(version=job.status.version))
     return decide(World(job=job, pods=pods or [], now_s=NOW_S, **more))
 

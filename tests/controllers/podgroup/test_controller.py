@@ -1,4 +1,4 @@
-"""What the owner of a plain pod hears when the pod's group is refused."""
+"""The event on a plain pod whose group is refused."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ POD = {
         (UnreachableError("no answer"), []),
     ],
 )
-async def test_a_group_that_is_refused_is_told_at_the_pod(
+async def test_a_refused_group_is_reported_on_the_pod(
     error: Exception, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, events = CountingServer(), Events()

@@ -1,4 +1,4 @@
-"""Which PodGroup a plain pod gets, and what its owner has to say in it."""
+"""The PodGroup of a plain pod, and the influence of the pod's owner."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def pod(
 
 
 def as_stored(one: Pod, want: rules.Wanted) -> PodGroup:
-    """The group as the API server gives it back."""
+    """The group as the API server returns it."""
     return msgspec.json.decode(msgspec.json.encode(rules.body(one, want)), type=PodGroup)
 
 
@@ -60,7 +60,7 @@ def test_pods_of_one_owner_share_a_group_named_by_its_uid() -> None:
     assert rules.bare_group(pod("a"), OURS) == rules.bare_group(pod("b"), OURS) == ["team/podgroup-rs-uid"]
 
 
-def test_a_pod_without_an_owner_that_controls_it_has_a_group_of_its_own() -> None:
+def test_a_pod_without_a_controlling_owner_has_a_group_to_itself() -> None:
     friend = {**OWNER, "controller": False}
     assert rules.bare_group(pod("alone", owners=(friend,)), OURS) == ["team/podgroup-uid-alone"]
     body = rules.body(pod("alone", owners=()), rules.wanted(pod("alone", owners=()), {}))
@@ -95,7 +95,7 @@ def test_a_pod_that_knows_our_group_stays_in_it() -> None:
         ({}, {MIN_MEMBER: "0"}, 0),
     ],
 )
-def test_the_minimum_is_the_pods_then_the_owners_then_one(
+def test_the_minimum_comes_from_the_pod_then_from_the_owner_then_it_is_one(
     own: dict[str, str], inherited: dict[str, str], members: int
 ) -> None:
     want = rules.wanted(pod(annotations=own, requests={"cpu": "500m", "nvidia.com/gpu": "1"}), inherited)
@@ -108,7 +108,7 @@ def test_the_minimum_is_the_pods_then_the_owners_then_one(
 
 
 @pytest.mark.parametrize("text", ["many", "-1", "2.5", "99999999999", "²", "9" * 5000])
-def test_a_minimum_that_is_no_number_is_complained_about_and_one_is_used(text: str) -> None:
+def test_an_invalid_minimum_is_reported_and_one_is_used(text: str) -> None:
     want = rules.wanted(pod(), {MIN_MEMBER: text})
     assert want.spec.min_member == 1
     (sentence,) = want.complaints
@@ -141,7 +141,7 @@ def test_topology_comes_from_annotations() -> None:
 
 
 @pytest.mark.parametrize("tier", ["top", "²", "99999999999"])
-def test_a_tier_that_is_no_number_is_left_out(tier: str) -> None:
+def test_an_invalid_tier_is_ignored(tier: str) -> None:
     want = rules.wanted(pod(annotations={rules.TOPOLOGY_TIER: tier}), {})
     assert want.spec.network_topology == NetworkTopology(mode="hard")
     assert len(want.complaints) == 1
@@ -165,8 +165,8 @@ def test_a_group_goes_when_its_owner_wants_no_pods_and_has_none(
     assert rules.is_abandoned(pods, replicas) is forsaken
 
 
-def test_a_group_is_not_turned_back_where_nobody_asked_for_anything() -> None:
-    """Admission may have put it into the namespace's queue, the scheduler may have annotated it."""
+def test_fields_of_a_group_that_the_workload_does_not_set_are_left_alone() -> None:
+    """Admission may have moved it to the namespace's queue, and the scheduler may have annotated it."""
     have = as_stored(pod(), rules.wanted(pod(), {}))
     spec = msgspec.structs.replace(have.spec, queue="team-queue")
     metadata = msgspec.structs.replace(have.metadata, annotations={"scheduler/says": "hello"})
@@ -186,7 +186,7 @@ pods = st.builds(
 
 
 @given(pods, annotations, pods, annotations)
-def test_a_patch_leads_to_what_is_wanted_and_then_there_is_nothing_to_do(
+def test_a_patch_leads_to_the_wanted_group_and_the_next_one_is_empty(
     before: Pod, owner_before: dict[str, str], after: Pod, owner_after: dict[str, str]
 ) -> None:
     have = as_stored(before, rules.wanted(before, owner_before))

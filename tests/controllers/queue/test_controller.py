@@ -17,7 +17,7 @@ TEAM = Key("team")
 
 
 class Server(CountingServer):
-    """Cannot be reached by the next so many deletions."""
+    """Unreachable for the next deletions, as many as the test sets."""
 
     away = 0
 
@@ -44,7 +44,7 @@ def a_command(action: str) -> Command:
 
 
 async def test_a_command_that_could_not_be_deleted_is_deleted_later() -> None:
-    """Left behind, it would close the queue again when the next controller reads it, hours after it was opened."""
+    """Otherwise the next controller would close the queue again, hours after it was opened."""
     server = Server()
     client: Any = server
     recorder: Any = Events()

@@ -1,4 +1,4 @@
-"""Spending a queue's credit: what is newer than the scheduler knows counts against it, once."""
+"""Spending the credit of a queue: each PodGroup that the scheduler does not know yet counts once."""
 
 import itertools
 from typing import Any
@@ -32,7 +32,7 @@ def group(name: str, version: int, cpu: str, *, queue: str = "") -> PodGroup:
 
 
 class Desk:
-    """Credits with the two stores that they read."""
+    """Credits with their two stores."""
 
     def __init__(self) -> None:
         self.queues: Store[Queue] = Store()
@@ -51,14 +51,14 @@ def desk() -> Desk:
     return Desk()
 
 
-def test_it_is_spent_once(desk: Desk) -> None:
+def test_credit_is_spent_once(desk: Desk) -> None:
     desk.say("10", "2500m")
     assert desk.spend("a", "1")
     assert desk.spend("b", "1500m")
     assert not desk.spend("c", "1m")
 
 
-def test_nothing_is_let_in_without_it(desk: Desk) -> None:
+def test_nothing_is_admitted_without_credit(desk: Desk) -> None:
     assert not desk.spend("a", "1")
     desk.queues.put(queue(None))
     assert not desk.spend("a", "1")
@@ -66,7 +66,7 @@ def test_nothing_is_let_in_without_it(desk: Desk) -> None:
     assert not desk.spend("a", "1")
 
 
-def test_what_is_not_mentioned_is_not_lent(desk: Desk) -> None:
+def test_resources_without_credit_are_not_lent(desk: Desk) -> None:
     desk.say("10", "8")
     wanted = PodGroupSpec(min_resources={"cpu": "1", "example.com/gpu": "1"})
     assert not desk.credits.spend(Key("n/a"), wanted)
@@ -78,7 +78,7 @@ def test_a_queue_that_is_not_open_lends_nothing(desk: Desk) -> None:
     assert not desk.spend("a", "1")
 
 
-def test_queues_have_accounts_of_their_own(desk: Desk) -> None:
+def test_queues_have_separate_accounts(desk: Desk) -> None:
     desk.say("10", "1")
     desk.say("10", "1", name="other")
     assert desk.spend("a", "1")
@@ -87,15 +87,15 @@ def test_queues_have_accounts_of_their_own(desk: Desk) -> None:
     assert not desk.spend("c", "1", queue="other")
 
 
-def test_what_was_not_made_after_all_is_given_back(desk: Desk) -> None:
+def test_credit_of_a_group_that_was_not_created_is_returned(desk: Desk) -> None:
     desk.say("10", "1")
     assert desk.spend("a", "1")
     desk.credits.not_made(Key("n/a"), "")
     assert desk.spend("b", "1")
 
 
-def test_what_was_made_though_the_answer_was_lost_is_not_given_back(desk: Desk) -> None:
-    """The watch may show a group before its request fails, for want of an answer or because it is there already."""
+def test_credit_of_a_group_created_without_an_answer_is_not_returned(desk: Desk) -> None:
+    """The watch may show a group before its request fails, by a lost answer or because the group already exists."""
     desk.say("10", "1")
     assert desk.spend("a", "1")
     desk.groups.put(group("a", 11, "1"))
@@ -105,20 +105,20 @@ def test_what_was_made_though_the_answer_was_lost_is_not_given_back(desk: Desk) 
     assert desk.spend("b", "1")
 
 
-def test_a_newer_credit_has_counted_what_it_knows(desk: Desk) -> None:
+def test_a_newer_credit_includes_the_groups_that_it_knows(desk: Desk) -> None:
     desk.say("10", "3")
     for name, version in (("a", 11), ("b", 12)):
         assert desk.spend(name, "1")
         desk.credits.made(group(name, version, "1"))
     assert desk.spend("on-its-way", "1")
-    desk.say("11", "2")  # b and the one that is on its way are not in it
+    desk.say("11", "2")  # it includes neither b nor the group that is being created
     assert not desk.spend("c", "1")
     desk.say("12", "2")
     assert desk.spend("c", "1")
     assert not desk.spend("d", "1")
 
 
-def test_the_echo_of_an_own_group_is_not_counted_twice(desk: Desk) -> None:
+def test_the_watch_event_of_an_own_group_is_not_counted_twice(desk: Desk) -> None:
     desk.say("10", "2")
     assert desk.spend("a", "1")
     desk.credits.made(group("a", 11, "1"))
@@ -127,7 +127,7 @@ def test_the_echo_of_an_own_group_is_not_counted_twice(desk: Desk) -> None:
     assert desk.spend("b", "1")
 
 
-def test_a_late_echo_of_what_is_counted_already_counts_for_nothing(desk: Desk) -> None:
+def test_a_late_watch_event_of_a_counted_group_has_no_effect(desk: Desk) -> None:
     desk.say("10", "2")
     assert desk.spend("a", "1")
     desk.say("11", "2")
@@ -136,7 +136,7 @@ def test_a_late_echo_of_what_is_counted_already_counts_for_nothing(desk: Desk) -
     assert desk.spend("c", "1")
 
 
-def test_groups_of_others_count_too_and_a_deleted_one_no_more(desk: Desk) -> None:
+def test_foreign_groups_count_and_deleted_ones_do_not(desk: Desk) -> None:
     desk.say("10", "1")
     desk.groups.put(group("theirs", 11, "1"))
     assert not desk.spend("a", "1")
@@ -144,14 +144,14 @@ def test_groups_of_others_count_too_and_a_deleted_one_no_more(desk: Desk) -> Non
     assert desk.spend("a", "1")
 
 
-def test_after_a_restart_the_first_lists_say_what_is_left(desk: Desk) -> None:
+def test_after_a_restart_the_first_lists_tell_the_remaining_credit(desk: Desk) -> None:
     desk.groups.replace([group("old", 9, "1"), group("new", 11, "1")])
     desk.say("10", "2")
     assert desk.spend("a", "1")
     assert not desk.spend("b", "1")
 
 
-def test_what_cannot_be_read_lends_and_counts_nothing(desk: Desk) -> None:
+def test_invalid_amounts_lend_and_count_nothing(desk: Desk) -> None:
     desk.groups.put(group("odd", 11, "many"))
     desk.say("10", "lots")
     assert not desk.spend("a", "1")

@@ -1,4 +1,4 @@
-"""Queues under commands and under their parents: rules one by one, then whole trees with random orders and deaths."""
+"""The states of queues by commands and parents: single rules, then whole trees with random commands and crashes."""
 
 import msgspec
 import pytest
@@ -41,7 +41,7 @@ ROOT = queue("root", parent="")
         ("Unknown", (CLOSE,), 1, "Closing"),
     ],
 )
-def test_a_queue_goes_where_its_commands_and_groups_lead(
+def test_the_state_follows_commands_and_groups(
     before: str, commands: tuple[Command, ...], groups: int, after: str
 ) -> None:
     assert judge(queue(state=before), ROOT, groups, commands).state == after
@@ -59,17 +59,17 @@ def test_a_child_that_was_closed_by_command_stays_closed_when_its_parent_opens()
     assert judge(queue(state="Closed"), queue("parent"), 0) == Verdict("Closed", closed_by_parent=False)
 
 
-def test_an_open_queue_was_closed_by_nobody() -> None:
-    """A program that died after opening the queue left the mark; a later closing by hand must not be undone."""
+def test_an_open_queue_loses_the_mark_of_being_closed_with_its_parent() -> None:
+    """A program that died after opening the queue left the mark; a later manual closing must not be undone."""
     assert judge(queue(by_parent=True), queue("parent"), 0) == Verdict("Open", closed_by_parent=False)
 
 
-def test_a_command_makes_a_child_that_was_closed_with_its_parent_closed_for_its_own_sake() -> None:
+def test_a_command_keeps_a_child_closed_that_was_closed_with_its_parent() -> None:
     verdict = judge(queue(state="Closed", by_parent=True), queue("parent", "Closed"), 0, [CLOSE])
     assert (verdict.state, verdict.closed_by_parent) == ("Closed", False)
 
 
-def test_a_child_cannot_be_opened_under_a_closed_parent_and_is_told_why() -> None:
+def test_a_child_cannot_be_opened_below_a_closed_parent_and_the_event_tells_why() -> None:
     verdict = judge(queue(state="Closed", by_parent=True), queue("parent", "Closing"), 0, [OPEN])
     assert (verdict.state, verdict.closed_by_parent) == ("Closed", True)
     (event,) = verdict.events
@@ -83,7 +83,7 @@ def test_the_root_cannot_be_closed() -> None:
     assert verdict.events[0].warning
 
 
-def test_a_command_for_something_else_is_named() -> None:
+def test_a_command_that_does_not_apply_to_queues_is_reported() -> None:
     verdict = judge(queue(), ROOT, 0, [Command(Metadata(), action="AbortJob")])
     assert verdict.state == "Open"
     expected = "the command 'AbortJob' does not apply to queues, expected OpenQueue or CloseQueue"
@@ -91,7 +91,7 @@ def test_a_command_for_something_else_is_named() -> None:
 
 
 class Tree:
-    """Queues that are looked at one by one, as the controller does, until nothing changes."""
+    """Queues that are synced one by one, as in the controller, until nothing changes."""
 
     def __init__(self, parents: list[int]) -> None:
         self.queues = {"root": ROOT}
@@ -103,7 +103,7 @@ class Tree:
         return self.queues.get(self.queues[name].spec.parent)
 
     def look(self, name: str, *commands: Command, dies_between: bool = False) -> bool:
-        """One look; `dies_between` writes only the first of the two things that have to be written."""
+        """One sync; `dies_between` makes only the first of its two writes."""
         before = self.queues[name]
         verdict = judge(before, self.parent(name), 0, commands)
         status = msgspec.structs.replace(before.status, state=verdict.state)

@@ -1,4 +1,4 @@
-"""The running counts of PodGroups agree with counting them, whatever comes and goes."""
+"""The running counts of PodGroups equal a full count after any changes."""
 
 from collections import Counter
 

@@ -25,7 +25,7 @@ from baton.gpu.vendor import GpuVendor
 from baton.model.ids import CardId
 from baton.observe.program import together
 
-_log = structlog.get_logger(__name__)
+_log = structlog.get_logger("baton.agent")
 
 T = TypeVar("T")
 

@@ -41,7 +41,7 @@ from baton.model.names import ENDED_PHASES
 from baton.model.resource import Resource
 from baton.observe.program import together
 
-_log = structlog.get_logger(__name__)
+_log = structlog.get_logger("baton.agent")
 
 T = TypeVar("T")
 

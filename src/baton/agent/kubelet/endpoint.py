@@ -25,7 +25,7 @@ from baton.agent.kubelet.plugin import RECEIVE_LIMIT_BYTES, Advisors, Board, Plu
 from baton.agent.proto import deviceplugin_pb2 as api
 from baton.agent.proto import pluginregistration_pb2 as registry
 
-_log = structlog.get_logger(__name__)
+_log = structlog.get_logger("baton.agent")
 
 API_VERSION = "v1beta1"
 LOOK_EVERY_S = 0.25

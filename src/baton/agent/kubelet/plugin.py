@@ -25,7 +25,7 @@ from baton.agent.proto import deviceplugin_pb2 as api
 from baton.gpu.containers import ContainerEdits
 from baton.model.ids import CardId
 
-_log = structlog.get_logger(__name__)
+_log = structlog.get_logger("baton.agent")
 
 RECEIVE_LIMIT_BYTES = 64 * 1024 * 1024
 """GetPreferredAllocation carries every available id; gRPC's default of 4 MiB is too small for large nodes."""

@@ -17,7 +17,7 @@ from baton.gpu.cards import VendorName
 from baton.gpu.containers import ContainerEdits, DriverFiles, Mount
 from baton.native import library
 
-_log = structlog.get_logger(__name__)
+_log = structlog.get_logger("baton.agent")
 
 
 def prepare(config: AgentConfig, drivers: Mapping[VendorName, DriverFiles]) -> HostFiles:

@@ -21,7 +21,7 @@ from baton.gpu import vendors
 from baton.gpu.cards import Card
 from baton.lock.process import start_daemon
 
-_log = structlog.get_logger(__name__)
+_log = structlog.get_logger("baton.agent")
 
 _LOOK_EVERY_S = 2.0
 _LOOKS_TO_FORGET = 30

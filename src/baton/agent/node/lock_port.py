@@ -22,7 +22,7 @@ from baton.lock.control import AsyncControlClient, DropRule, SetCard, SetRule
 from baton.lock.paths import Paths
 from baton.model.ids import CardId, PodUid
 
-_log = structlog.get_logger(__name__)
+_log = structlog.get_logger("baton.agent")
 
 
 class PodLimits(msgspec.Struct, frozen=True):

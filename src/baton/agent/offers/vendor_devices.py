@@ -40,7 +40,7 @@ from baton.gpu.cards import Card, VendorName
 from baton.gpu.containers import ContainerEdits, DeviceNode, Mount
 from baton.model.ids import CardId
 
-_log = structlog.get_logger(__name__)
+_log = structlog.get_logger("baton.agent")
 
 _FIELD = re.compile(r"\{([A-Za-z0-9_.-]+)\}")
 _ID_ALLOWED = re.compile(r"[^A-Za-z0-9_.-]")

@@ -94,5 +94,5 @@ def _telemetry(given: "list[CardInfo]") -> "Telemetry":
         return NoTelemetry(given)
     sources, errors = vendors.open_drivers([vendor for vendor in vendors.VENDORS if vendor.runs_hook])
     for error in errors:
-        structlog.get_logger().debug("no telemetry", why=str(error))
+        structlog.get_logger("baton.lock").debug("no telemetry", why=str(error))
     return GpuTelemetry(sources) if sources else NoTelemetry()

@@ -16,7 +16,7 @@ from baton.lock.core.state import Ledger
 from baton.lock.daemon.journal import AccountRecord, CardSetting, Snapshot, SnapshotFile, TenantRecord
 from baton.lock.daemon.overrides import Overrides
 
-log = structlog.get_logger()
+log = structlog.get_logger("baton.lock")
 
 _CLAIM_WITHIN_S = 60.0
 

@@ -32,7 +32,7 @@ from baton.lock.daemon.listener import Listener
 from baton.lock.peers import Peer, Rights, peer_of
 from baton.lock.status import Status
 
-log = structlog.get_logger()
+log = structlog.get_logger("baton.lock")
 
 _LONGEST_INTERVAL_MS = 86_400_000
 """Between two status lines."""

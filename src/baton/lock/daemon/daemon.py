@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from baton.lock.daemon.metrics import LockMetrics
     from baton.observe.serving import Server
 
-log = structlog.get_logger()
+log = structlog.get_logger("baton.lock")
 
 DEFAULT_CARD = CardId("default")
 MAX_CARDS = 64

@@ -20,7 +20,7 @@ from baton.lock.core.state import Card
 from baton.lock.daemon.journal import CardRecord, HolderJournal, HolderRecord
 from baton.model.ids import CardId
 
-log = structlog.get_logger()
+log = structlog.get_logger("baton.lock")
 
 _RECORDED = 64
 """Holders of one card that the journal names. More holders run only on a concurrent card, where missing some does no

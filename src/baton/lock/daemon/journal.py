@@ -21,7 +21,7 @@ import structlog
 from baton.lock.config import Rule
 from baton.lock.core.events import Terms
 
-log = structlog.get_logger()
+log = structlog.get_logger("baton.lock")
 
 SLOT_BYTES = 32 * 1024
 _HEADER = struct.Struct("<8sQII")

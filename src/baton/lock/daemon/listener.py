@@ -12,7 +12,7 @@ from pathlib import Path
 
 import structlog
 
-log = structlog.get_logger()
+log = structlog.get_logger("baton.lock")
 
 _ACCEPTS_PER_TURN = 64
 _BACKLOG = 4096

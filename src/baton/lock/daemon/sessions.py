@@ -19,7 +19,7 @@ from baton.lock.peers import Peer, Rights
 from baton.lock.wire import Kind
 from baton.model.ids import CardId
 
-log = structlog.get_logger()
+log = structlog.get_logger("baton.lock")
 
 UNREGISTERED = 0xF00DF00DF00DF00D
 REPORT_MS = 500

@@ -20,7 +20,7 @@ from baton.lock.daemon.listener import Listener
 from baton.lock.peers import Peer, peer_of
 from baton.model.ids import CardId
 
-log = structlog.get_logger()
+log = structlog.get_logger("baton.lock")
 
 FRAMES_PER_TURN = 16
 FRAMES_PER_SECOND = 25_000
