@@ -58,6 +58,19 @@ def test_a_value_of_any_type_at_any_place_gets_a_verdict(data: st.DataObject) ->
     assert changed.allowed or changed.findings.message()
 
 
+def test_the_name_of_a_variable_may_be_of_any_type_too() -> None:
+    """A list cannot be looked up in a set of names."""
+    limits = {"nvshare.com/gpu": 1}
+    main = {"name": "main", "image": "busybox", "env": [{"name": [], "value": "0"}], "resources": {"limits": limits}}
+    pod: Object = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "pod"},
+        "spec": {"schedulerName": "volcano", "containers": [main]},
+    }
+    assert review(Case("any", pod)).allowed
+
+
 @given(st.data())
 @settings(max_examples=200, deadline=None)
 def test_a_file_of_resource_groups_gives_groups_or_a_sentence(data: st.DataObject) -> None:
