@@ -4,7 +4,7 @@ An explanation uses the same batched checks as placement, so it costs about as m
 whatever the number of nodes. Each node counts once, under the first predicate that rejected it.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -104,7 +104,7 @@ class Explainer:
         held = _held(job, stuck) if cause is Cause.GATED else None
         if held is not None and held.pod.held is not None:
             hold = held.pod.held
-            return self._verdict(job, hold.cause, held, detail=hold.detail, would_help=hold.would_help)
+            return self._verdict(job, hold.cause, held, hold.detail, hold.would_help)
         task = stuck or min(job.pending.values(), key=session.votes.task_key, default=None)
         if task is None and job.implicit:
             task = next(iter(job.tasks.values()), None)
@@ -116,13 +116,20 @@ class Explainer:
             job,
             cause,
             task,
-            detail=_too_little(cause, lacks) if lacks else self._detail(job, cause, task, nodes),
-            reasons=nodes.reasons if nodes else (),
-            nearest=nodes.nearest if nodes else (),
-            would_help=_make_room(cause, lacks) if lacks else self._remedies(job, cause, nodes),
+            _too_little(cause, lacks) if lacks else self._detail(job, cause, task, nodes),
+            _make_room(cause, lacks) if lacks else self._remedies(job, cause, nodes),
+            nodes,
         )
 
-    def _verdict(self, job: Job, cause: Cause, task: Task | None, **found: Any) -> Verdict:
+    def _verdict(
+        self,
+        job: Job,
+        cause: Cause,
+        task: Task | None,
+        detail: str,
+        would_help: tuple[str, ...],
+        nodes: _Nodes | None = None,
+    ) -> Verdict:
         return Verdict(
             group=job.key,
             cause=cause,
@@ -132,7 +139,10 @@ class Explainer:
             ready=job.ready_count(),
             placeable=self._session.decisions.placeable.get(job.key, 0),
             nodes=self._session.state.table.count,
-            **found,
+            detail=detail,
+            reasons=nodes.reasons if nodes else (),
+            nearest=nodes.nearest if nodes else (),
+            would_help=would_help,
         )
 
     def _lacks(self, job: Job, cause: Cause) -> list[Lack]:
