@@ -163,7 +163,7 @@ def view(
     """Show a job with its tasks, pods and events."""
     from baton.cli.cluster import workloads
     from baton.model.core import PODS
-    from baton.model.names import JobPhase
+    from baton.model.names import JOB_NAME, JobPhase
     from baton.model.volcano import JOBS
 
     with connect(kubeconfig, context) as cluster:
@@ -172,7 +172,7 @@ def view(
         if output is not Format.TABLE:
             write_data(job, output)
             return
-        pods = cluster.table(PODS, where, label_selector=f"{workloads.JOB_NAME_LABEL}={name}")
+        pods = cluster.table(PODS, where, label_selector=f"{JOB_NAME}={name}")
         events = _events(cluster, job)
     spec, state = job.get("spec", {}), job.get("status", {}).get("state", {})
     facts = [

@@ -72,9 +72,8 @@ def list_(
 def _more(pod: "Object") -> list[str]:
     """The queue and the cards that the scheduler recorded."""
     from baton.cli.cluster import workloads
+    from baton.model.names import QUEUE_NAME, QUEUE_OF_POD
 
     metadata = pod["metadata"]
-    queue = (metadata.get("labels") or {}).get(workloads.QUEUE_NAME_LABEL) or (metadata.get("annotations") or {}).get(
-        workloads.QUEUE_NAME_ANNOTATION
-    )
+    queue = (metadata.get("labels") or {}).get(QUEUE_NAME) or (metadata.get("annotations") or {}).get(QUEUE_OF_POD)
     return [queue or "-", ",".join(workloads.cards_of(metadata)) or "-"]

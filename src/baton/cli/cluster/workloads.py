@@ -15,7 +15,7 @@ from baton.cli.cluster.requests import Cluster, Object
 from baton.errors import UsageError
 from baton.model import card_annotations, times
 from baton.model.durations import age_text
-from baton.model.names import PodGroupPhase
+from baton.model.names import JOB_NAME, JOB_TYPE, QUEUE_NAME, QUEUE_OF_POD, PodGroupPhase
 from baton.model.quantities import is_quantity
 from baton.model.volcano import COMMANDS, QUEUES, SCHEDULING
 
@@ -24,11 +24,6 @@ PHASES = (
     *(PodGroupPhase.UNKNOWN, PodGroupPhase.COMPLETED),
 )
 """The phases of a pod group, in the order of the columns of a queue list."""
-
-JOB_NAME_LABEL = "volcano.sh/job-name"
-QUEUE_NAME_LABEL = "volcano.sh/queue-name"
-QUEUE_NAME_ANNOTATION = "scheduling.volcano.sh/queue-name"
-_JOB_TYPE_LABEL = "volcano.sh/job-type"
 
 _UNKNOWN_AGE = "<unknown>"
 
@@ -136,8 +131,8 @@ def order_queue(cluster: Cluster, name: str, action: str) -> None:
 def pod_selector(job: str, queue: str) -> str:
     """The label selector for the pods of one job or of all jobs; empty with a queue, which is checked for each pod."""
     if job:
-        return f"{JOB_NAME_LABEL}={job}"
-    return "" if queue else JOB_NAME_LABEL
+        return f"{JOB_NAME}={job}"
+    return "" if queue else JOB_NAME
 
 
 def cards_of(metadata: Object) -> list[str]:
@@ -157,7 +152,7 @@ def replicas_of(job: Object) -> int:
 
 def type_of(job: Object) -> str:
     """The type of a job, from a label that frameworks set."""
-    return str((job["metadata"].get("labels") or {}).get(_JOB_TYPE_LABEL) or "Batch")
+    return str((job["metadata"].get("labels") or {}).get(JOB_TYPE) or "Batch")
 
 
 def phase_of(item: Object) -> str:
@@ -178,7 +173,7 @@ def belongs_to_queue(metadata: Object, queue: str) -> bool:
     """Whether a pod belongs to a queue, by its job's label or its own annotation."""
     labels: dict[str, Any] = metadata.get("labels") or {}
     annotations: dict[str, Any] = metadata.get("annotations") or {}
-    return queue in (labels.get(QUEUE_NAME_LABEL), annotations.get(QUEUE_NAME_ANNOTATION))
+    return queue in (labels.get(QUEUE_NAME), annotations.get(QUEUE_OF_POD))
 
 
 def age(timestamp: str | None, now_s: float | None = None) -> str:

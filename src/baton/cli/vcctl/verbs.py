@@ -17,6 +17,7 @@ from baton.errors import BatonError
 from baton.kube.errors import ApiError
 from baton.model.core import PODS
 from baton.model.meta import EVENTS
+from baton.model.names import QUEUE_NAME
 from baton.model.resource import Resource
 from baton.model.volcano import BATCH, COMMANDS, FLOW, JOB_FLOWS, JOB_TEMPLATES, JOBS, POD_GROUPS, QUEUES, SCHEDULING
 
@@ -189,7 +190,7 @@ def _list_pods(cluster: Cluster, values: Values) -> None:
     where = None if values["all-namespaces"] else values["namespace"]
     table = cluster.table(PODS, where, label_selector=workloads.pod_selector(job, queue))
     labels = [row.object["metadata"].get("labels") or {} for row in table.rows]
-    if job and queue and any(found.get(workloads.QUEUE_NAME_LABEL, queue) != queue for found in labels):
+    if job and queue and any(found.get(QUEUE_NAME, queue) != queue for found in labels):
         raise BatonError(f"job {job} is not in queue {queue}; use only one of --job and --queue")
     rows = [row for row in table.rows if job or not queue or workloads.belongs_to_queue(row.object["metadata"], queue)]
     if not rows:
