@@ -29,7 +29,7 @@ from testbed.programs import default_sets, locate
 from tests.effort import scaled
 
 NODE_FIXTURES = frozenset({"kubelet_bed", "needs_kubelets"})
-PROCESS_FOLDERS = ("tests/hook/", "tests/simgpu/")
+PROCESS_FOLDERS = ("tests/hook/", "tests/simgpu/", "tests/testbed/")
 """Every test below these compiles programs or runs them."""
 _STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"})
 

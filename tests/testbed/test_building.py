@@ -14,8 +14,6 @@ from testbed.building import Workshop, build
 from testbed.errors import BedError, MissingError
 from testbed.programs import ProgramSet, kubernetes, locate
 
-pytestmark = pytest.mark.process
-
 ROOT = Path(__file__).parents[2]
 TOY = ProgramSet("toy", "1.2.3", ("left", "right"))
 

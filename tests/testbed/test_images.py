@@ -64,7 +64,6 @@ def test_an_image_is_built_once_and_removed_after_a_week_without_use(
     assert second.exists()
 
 
-@pytest.mark.process
 @pytest.mark.cluster
 def test_the_workload_image_has_python_its_libraries_and_the_cuda_bindings(needs_kubelets: None) -> None:
     with tarfile.open(archive(WORKLOAD)) as image, tarfile.open(fileobj=image.extractfile("layer.tar")) as layer:

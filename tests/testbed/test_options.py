@@ -46,7 +46,6 @@ def shell(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.process
 def test_the_command_line_prints_the_same_sentence(tmp_path: Path) -> None:
     refused = shell("up", "--kubernetes-version", "newest", BATON_TESTBED_STATE=str(tmp_path / "state"))
     assert refused.returncode == 1
@@ -57,7 +56,6 @@ def test_the_command_line_prints_the_same_sentence(tmp_path: Path) -> None:
     assert not list((tmp_path / "state").glob("*/bed.json"))
 
 
-@pytest.mark.process
 def test_a_scheduler_configuration_must_be_a_mapping(tmp_path: Path) -> None:
     config = tmp_path / "scheduler.yaml"
     config.write_text("- a list\n")
@@ -65,7 +63,6 @@ def test_a_scheduler_configuration_must_be_a_mapping(tmp_path: Path) -> None:
     assert refused.stderr.startswith(f"testbed: {config} is not a KubeSchedulerConfiguration")
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("option", "word", "expected"),
     [
@@ -82,7 +79,6 @@ def test_a_malformed_option_is_one_sentence(option: str, word: str, expected: st
     assert refused.stderr.endswith(f"; {expected}\n")
 
 
-@pytest.mark.process
 def test_an_unknown_set_is_rejected_with_a_list_of_known_ones() -> None:
     refused = shell("build", "minikube")
     assert refused.returncode == 1

@@ -21,13 +21,11 @@ def add(directory: Path, name: str, says: str) -> None:
     program.chmod(0o755)
 
 
-@pytest.mark.process
 def test_ready_programs_are_accepted_if_they_report_the_version(ready: Path) -> None:
     add(ready, "toy", "toy version v2.0.1 go1.26")
     assert locate(ProgramSet("toy", "2.0.1", ("toy",))) == ready
 
 
-@pytest.mark.process
 def test_a_ready_program_of_another_version_is_refused(ready: Path) -> None:
     add(ready, "toy", "toy version v2.0.0")
     with pytest.raises(BedError, match=r"toy is not version 2\.0\.1: it reports 'toy version v2\.0\.0'; rebuild it"):

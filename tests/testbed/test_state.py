@@ -59,7 +59,6 @@ def test_pods_of_a_node_and_services_share_no_address_with_nodes() -> None:
         assert not any(node in {str(host) for host in one} for node in nodes)
 
 
-@pytest.mark.process
 def test_a_bed_is_garbage_when_its_owner_is_gone_or_the_machine_was_restarted() -> None:
     owner = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     key = process_key(owner.pid)
@@ -96,7 +95,6 @@ def component(bed_id: str, tmp_path: Path, *argv: str, **settings: int) -> Compo
     return Component("toy", argv, bed_id, tmp_path / "toy.log", **settings)  # type: ignore[arg-type]  # fields by name
 
 
-@pytest.mark.process
 def test_processes_are_found_by_their_mark_with_all_their_descendants(tmp_path: Path) -> None:
     mark = secrets.token_hex(3)
     program = component(mark, tmp_path, "sh", "-c", "sleep 1000 & sleep 1000 & wait")
@@ -110,7 +108,6 @@ def test_processes_are_found_by_their_mark_with_all_their_descendants(tmp_path: 
     assert not program.is_running
 
 
-@pytest.mark.process
 def test_the_caller_is_never_among_the_processes_to_kill() -> None:
     script = (
         "import os; from testbed.processes import marked_processes; "
@@ -127,7 +124,6 @@ def test_the_caller_is_never_among_the_processes_to_kill() -> None:
     assert answer.stdout == "0\n"
 
 
-@pytest.mark.process
 def test_the_error_for_a_program_that_exits_at_startup_quotes_its_log(tmp_path: Path) -> None:
     program = component("abc124", tmp_path, "sh", "-c", "echo cannot open the door; exit 1")
     program.is_ready = lambda: False
@@ -136,7 +132,6 @@ def test_the_error_for_a_program_that_exits_at_startup_quotes_its_log(tmp_path: 
         program.wait_ready()
 
 
-@pytest.mark.process
 def test_a_program_that_sometimes_crashes_at_startup_is_started_again(tmp_path: Path) -> None:
     flag, ready = tmp_path / "flag", tmp_path / "ready"
     program = component(

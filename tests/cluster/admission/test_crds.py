@@ -141,10 +141,10 @@ def test_a_patch_in_a_flow_gets_no_defaults_that_would_overwrite_the_template(
         ),
         (HYPER_NODE.replace("SELECTOR", "exactMatch: {name: ''}"), "should be at least 1 chars long"),
         (HYPER_NODE.replace("SELECTOR", "exactMatch: {name: A_b}"), "should match"),
-        (HYPER_NODE.replace("SELECTOR", ""), "give one of exactMatch, regexMatch, labelMatch, and only one"),
+        (HYPER_NODE.replace("SELECTOR", ""), "give exactly one of exactMatch, regexMatch and labelMatch"),
         (
             HYPER_NODE.replace("SELECTOR", "exactMatch: {name: a}, regexMatch: {pattern: a}"),
-            "give one of exactMatch, regexMatch, labelMatch, and only one",
+            "give exactly one of exactMatch, regexMatch and labelMatch",
         ),
         (
             HYPER_NODE.replace("{type: Node, selector: {SELECTOR}}", ""),
