@@ -37,6 +37,9 @@ _DETAILS = {
     Cause.PIPELINED: "a place is reserved for it, which becomes free when the evicted pods are gone",
     Cause.NEXT: "there is room for it now, and the next cycle places it unless a job that goes first takes the room",
 }
+_NO_PLACE = (Cause.NODES, Cause.GANG)
+"""Most jobs of a backlog wait for one of these. Looking up members of an enum is slow before Python 3.12."""
+_ABOUT_NODES = (*_NO_PLACE, Cause.PIPELINED)
 _NEXT_TO_BE_ADMITTED = (
     "there is room for it now, and the next cycle admits it unless a job that goes first takes the room; its pods are"
     " created after that"
@@ -108,7 +111,7 @@ class Explainer:
         task = stuck or min(job.pending.values(), key=session.votes.task_key, default=None)
         if task is None and job.implicit:
             task = next(iter(job.tasks.values()), None)
-        nodes = self._nodes(task) if task is not None and cause in (Cause.NODES, Cause.GANG, Cause.PIPELINED) else None
+        nodes = self._nodes(task) if task is not None and cause in _ABOUT_NODES else None
         lacks = self._lacks(job, cause)
         if cause is Cause.NODES and job.min_member > 1:
             cause = Cause.GANG
@@ -210,6 +213,8 @@ class Explainer:
         )
 
     def _detail(self, job: Job, cause: Cause, task: Task | None, nodes: _Nodes | None) -> str:
+        if cause in _NO_PLACE:
+            return self._no_place(job, task, nodes)
         queue = job.group.queue
         if cause is Cause.QUEUE_SHARE:
             return f"one more pod would take queue {queue} above its share or limit ({self._usage(job)})"
@@ -221,6 +226,9 @@ class Explainer:
             return "it has scheduling gates"
         if cause in _DETAILS:
             return _DETAILS[cause].format(queue=queue)
+        return self._no_place(job, task, nodes)
+
+    def _no_place(self, job: Job, task: Task | None, nodes: _Nodes | None) -> str:
         tried = self._session.places.domains.tried.get(job.key)
         if tried is not None:
             return _network(tried, job)
