@@ -46,8 +46,13 @@ def create_bridge(record: BedRecord) -> None:
 
 
 def connect_node(record: BedRecord, number: int, init_pid: int, enter: Sequence[str]) -> None:
-    """Give the node's network namespace its link, address and routes; it routes for its pods."""
+    """Give the node's network namespace its link, address and routes; it routes for its pods.
+
+    After a power cut the kernel removes the old link some time after the node's last process, so it is removed here.
+    """
     link = f"{record.link_prefix}n{number}"
+    if link in links():
+        _delete(link)
     _ip(
         [
             f"link add {link} type veth peer name eth0 netns {init_pid}",
@@ -70,7 +75,12 @@ def remove(record: BedRecord) -> None:
     """Remove the remaining links of the bed. Their routes disappear with them."""
     ours = [name for name in links() if name.startswith(record.link_prefix)]
     for name in sorted(ours, key=len, reverse=True):
-        subprocess.run([str(find_tool("ip", "iproute2")), "link", "del", name], capture_output=True, check=False)
+        _delete(name)
+
+
+def _delete(link: str) -> None:
+    """Remove a link; the kernel may remove it first."""
+    subprocess.run([str(find_tool("ip", "iproute2")), "link", "del", link], capture_output=True, check=False)
 
 
 def links() -> list[str]:
